@@ -16,15 +16,13 @@ import crlbench.verdict
 from crlbench.seeding import derive
 
 from . import measures, nulls
-from .protocol2 import MEASURES
+from .protocol2_designs import AT_ONCE, MEASURES, TOGETHER, Columns
 from .rows import Row
 
 CHUNK = 10
 """Boards that a process takes at a time."""
-OWN = ("setting", "truth", "world", "scores", "measures", "nulls", "spreads", "protocol2", "arms")
-
-Columns = dict[str, np.ndarray]
-"""(boards,) per thing that was counted."""
+OWN = ("setting", "truth", "world", "scores", "measures", "nulls", "spreads")
+OWN += ("protocol2", "protocol2_designs", "arms")
 
 
 def one(row: Row, board: int, seed: int, count: int) -> dict[str, float]:
@@ -49,6 +47,8 @@ def simulate_row(
     row: Row, boards: int, seed: int, count: int, pool: ProcessPoolExecutor | None
 ) -> Columns:
     """All boards of a row; the same for any number of processes."""
+    if row.kind in AT_ONCE:
+        return _at_once(row, boards, seed)
     starts = range(0, boards, CHUNK)
     ends = [min(boards, start + CHUNK) for start in starts]
     rest = [[value] * len(ends) for value in (seed, count)]
@@ -56,6 +56,16 @@ def simulate_row(
     found = [board for part in run(_some, [row] * len(ends), starts, ends, *rest) for board in part]
     keys = sorted({key for board in found for key in board})
     return {key: np.array([board.get(key, np.nan) for board in found]) for key in keys}
+
+
+def _at_once(row: Row, boards: int, seed: int) -> Columns:
+    """The same of a row whose boards are judged many at once."""
+    parts = []
+    for start in range(0, boards, TOGETHER):
+        generator = np.random.Generator(np.random.PCG64(derive(seed, row.name, start)))
+        some = min(TOGETHER, boards - start)
+        parts.append(AT_ONCE[row.kind](row.scene, generator, some))
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def simulate_rows(

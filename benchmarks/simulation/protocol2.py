@@ -1,22 +1,22 @@
-"""What is counted on one board of protocol CRL-2, with the package's own functions."""
+"""What is counted on one board of single checkpoints, and of variance components (CRL-2)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
 
-from crlbench.stats.designs import Design, design_difference, design_mean
-from crlbench.stats.false_discovery import RATE, difference_p, discoveries, equivalence_p
+from crlbench.stats.designs import Design, design_mean
+from crlbench.stats.false_discovery import discoveries, equivalence_p
 from crlbench.stats.intervals import (
     Interval,
+    item_weights,
     student_interval,
     student_quantile,
     times_drawn,
 )
-from crlbench.stats.minimum_effect import minimum_effect_tiers, pair_errors
+from crlbench.stats.minimum_effect import minimum_effect_tiers, pair_degrees, pair_errors
 from crlbench.stats.rank_over_tasks import rank_over_tasks
 from crlbench.stats.reml import Decomposition, decompose, minimise
 from crlbench.stats.resampling import spread, trimmed_rows, widen
@@ -33,9 +33,8 @@ from crlbench.stats.variance_components import (
 )
 
 from . import measures
-from .arms import new_intervals, stress_intervals
 from .setting import World
-from .spreads import MEAN, Board, Scene, draw
+from .spreads import ITEMS, MEAN, Board, Scene, draw
 from .world import simulate
 
 Found = dict[str, float]
@@ -56,63 +55,25 @@ def task_intervals(scene: Scene, generator: np.random.Generator, seed: int, coun
     )
     for name, values, drawn, true, paired in cases:
         wide = interval_over_tasks(values, drawn, sizes, paired, count=count, seed=seed).interval
-        found |= _covering(name, wide, true)
-        found[f"{name}, Student's"] = _holds(student_interval(values.tolist()), true)
+        found |= covering(name, wide, true)
+        found[f"{name}, Student's"] = holds(student_interval(values.tolist()), true)
         before = widen(drawn, values.tolist(), sizes, count, seed)
-        found[f"{name}, CRL-1"] = _holds(before, true)
+        found[f"{name}, CRL-1"] = holds(before, true)
     return found
-
-
-def design_intervals(scene: Scene, generator: np.random.Generator, seed: int, count: int) -> Found:
-    """Intervals of the first design and of the second minus the first."""
-    board = draw(scene, generator)
-    designs = [
-        Design(f"design-{d}", scene.labels, scene.task_names, runs)
-        for d, runs in enumerate(board.seeds)
-    ]
-    one = len(scene.labels) == 1
-    mean = design_mean(designs[0], designs[1:], count, seed)
-    here, wide = _design_truth(scene, board, 0)
-    found = _covering("mean", mean.interval, here) | _covering("mean, wider", mean.wider, wide)
-    found["error of the mean"] = mean.value - here
-    pair = design_mean(designs[0], designs[1:2], count, seed)
-    found |= _covering("mean of a pair", pair.interval, here)
-    found |= _covering("mean of a pair, wider", pair.wider, wide)
-    if one:
-        return found
-    difference = design_difference(*designs[:2])
-    theirs, wider = _design_truth(scene, board, 1)
-    found |= _covering("difference", difference.interval, theirs - here)
-    found |= _covering("difference, wider", difference.wider, wider - wide)
-    found["error of the difference"] = difference.value - (theirs - here)
-    if designs[0].layout.plan == "crossed":
-        pooled = design_difference(*designs[:2], others=designs[2:])
-        found |= _covering("pooled difference", pooled.interval, theirs - here)
-        found |= _covering("pooled difference, wider", pooled.wider, wider - wide)
-    return found
-
-
-def _design_truth(scene: Scene, board: Board, design: int) -> tuple[float, float]:
-    """On these tasks, and over all tasks; of the one checkpoint where there is no other."""
-    if len(scene.labels) == 1:
-        own = float(board.checkpoints[design, 0])
-        return float(board.on_tasks[design, 0].mean()), MEAN + scene.designs[design] + own
-    return float(board.design_tasks[design].mean()), MEAN + scene.designs[design]
 
 
 def seed_intervals(scene: Scene, generator: np.random.Generator, seed: int, count: int) -> Found:
     """One checkpoint each, on these tasks: the interval over seeds alone."""
     board = draw(scene, generator)
-    first, second = board.on_tasks[:2, 0].mean(axis=1)
-    spreads = np.stack([[_replicates(scene, rows[0], seed, count)] for rows in board.seeds[:2]])
-    values = [float(_location(rows[0]).mean()) for rows in board.seeds[:2]]
-    error = pair_errors(spreads.repeat(3, axis=1) * [[[1.0], [1.0], [0.0]]], scene.seeds)[0, 1]
-    half = error * student_quantile(0.975, scene.tasks * (scene.seeds - 1))
-    alone = Design("design-0", scene.labels, scene.task_names, board.seeds[0])
+    truths = board.on_tasks[:2, 0].mean(axis=1)
+    values, errors, df, items = entry_errors(scene, board, seed, count)
+    half = errors[0, 1] * student_quantile(0.975, df[0, 1])
+    runs = board.seeds[0]
+    alone = Design("design-0", scene.labels, scene.task_names, runs, items=items[0])
     mean = design_mean(alone, (), count, seed).interval
     gap = values[1] - values[0]
-    return _covering("mean", mean, first) | _covering(
-        "difference", Interval(gap - half, gap + half), second - first
+    return covering("mean", mean, truths[0]) | covering(
+        "difference", Interval(gap - half, gap + half), truths[1] - truths[0]
     )
 
 
@@ -124,10 +85,22 @@ def tier_errors(
         values, errors, df, true, margin = _answered(scene, generator, seed, count)
     else:
         values, errors, df, true, margin = _numbers(scene, generator, seed, count)
+    return count_tiers(values, errors, df, true, margin)
+
+
+def count_tiers(
+    values: np.ndarray,
+    errors: np.ndarray,
+    df: np.ndarray | float,
+    true: np.ndarray,
+    margin: float,
+    has_one_variance: bool = False,
+) -> Found:
+    """False separations and false breaks of the tiers of M entries, and right ones."""
     found: Found = {}
     gaps = true[:, None] - true
     for name, least in (("margin", margin), ("no margin", 0.0)):
-        tiers = minimum_effect_tiers(values, errors, df, least)
+        tiers = minimum_effect_tiers(values, errors, df, least, has_one_variance=has_one_variance)
         wrong = tiers.beats & (gaps <= least + 1e-12)
         broken = tiers.tier[:, None] < tiers.tier
         anchored = broken[list(tiers.anchors)] & (gaps[list(tiers.anchors)] <= least + 1e-12)
@@ -146,14 +119,46 @@ def tier_errors(
 def _numbers(scene: Scene, generator: np.random.Generator, seed: int, count: int) -> tuple:
     """Estimates, standard errors, degrees of freedom, truth and margin of a drawn board."""
     board = draw(scene, generator)
-    drawn = np.stack([_replicates(scene, rows[0], seed, count) for rows in board.seeds])
-    spreads = np.stack([drawn, drawn, np.zeros_like(drawn)], axis=1)
-    values = np.array([_location(rows[0]).mean() for rows in board.seeds])
+    values, errors, df, _ = entry_errors(scene, board, seed, count)
     # The truth of these checkpoints on these tasks is what tiers of single checkpoints speak of.
     true = np.array(scene.designs)
     values = values - board.on_tasks[:, 0].mean(axis=1) + MEAN + true
-    errors = pair_errors(spreads, scene.seeds)
-    return values, errors, scene.tasks * (scene.seeds - 1), true, scene.margin
+    return values, errors, df, true, scene.margin
+
+
+def entry_errors(
+    scene: Scene, board: Board, seed: int, count: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[np.ndarray | None]]:
+    """Estimates of the first checkpoints, errors and degrees of freedom of the pairs, and (count,)
+    replicates over items of each."""
+    values = np.array([_location(rows[0]).mean() for rows in board.seeds])
+    by_seed = np.stack([_replicates(scene, rows[0], seed, count) for rows in board.seeds])
+    items = item_replicates(scene, board, values, count)
+    by_item = np.stack([np.zeros(count) if row is None else row for row in items])
+    moved = by_item - by_item.mean(axis=1, keepdims=True)
+    errors = pair_errors(np.stack([by_seed + moved, by_seed, by_item], axis=1), scene.seeds)
+    return values, errors, pair_degrees(board.seeds[:, 0], errors), items
+
+
+def item_replicates(
+    scene: Scene, board: Board, values: np.ndarray, count: int
+) -> list[np.ndarray | None]:
+    """Of each design (count,) means over tasks under each draw of items; None without their noise.
+
+    All boards meet the same draws, as all boards of the package do.
+    """
+    if scene.spreads.items == 0:
+        return [None] * len(values)
+    alone = board.items - board.items.mean(axis=-1, keepdims=True)
+    shares = np.stack([_item_shares(name, count) for name in scene.task_names])
+    moved = np.einsum("dkn,krn->dr", alone, shares, optimize=True) / scene.tasks
+    return list(values[:, None] + moved)
+
+
+@lru_cache(maxsize=64)
+def _item_shares(task: str, count: int) -> np.ndarray:
+    """(count, N) what each item of a task weighs under each draw."""
+    return item_weights(task, ITEMS, count)
 
 
 def _answered(world: World, generator: np.random.Generator, seed: int, count: int) -> tuple:
@@ -190,18 +195,24 @@ def rank_errors(scene: Scene, generator: np.random.Generator, seed: int, count: 
 
 def false_discoveries(scene: Scene, generator: np.random.Generator, seed: int, count: int) -> Found:
     """The share of false verdicts of a page, with and without the false-discovery line."""
-    values, errors, df, true, margin = _numbers(scene, generator, seed, count)
+    return count_discoveries(*_numbers(scene, generator, seed, count))
+
+
+def count_discoveries(
+    values: np.ndarray,
+    errors: np.ndarray,
+    df: np.ndarray,
+    true: np.ndarray,
+    margin: float,
+) -> Found:
+    """Verdicts of the pairs of M entries that are false, with and without the line."""
     pairs = np.triu_indices(len(values), 1)
-    gaps, error = (values[:, None] - values)[pairs], errors[pairs]
     truth = np.abs((true[:, None] - true)[pairs])
-    line = discoveries(gaps, error, df, margin)
-    alike = equivalence_p(gaps, error, df, margin) <= 0.05
-    apart = ~alike & (difference_p(gaps, error, df) <= 0.05)
+    line = discoveries((values[:, None] - values)[pairs], errors[pairs], df[pairs], margin)
     same, far = truth < 1e-12, truth > margin - 1e-12
-    stays = (apart & (line.q_differ <= RATE), alike & (line.q_equivalent <= RATE))
-    counts = {"alone": (apart, alike), "line": stays}
     found: Found = {}
-    for name, (differ, equal) in counts.items():
+    for name, stay in (("alone", np.ones(len(truth), dtype=bool)), ("line", line.stays)):
+        differ, equal = line.says_different & stay, line.says_equivalent & stay
         wrong = (differ & same).sum() + (equal & far).sum()
         whole = differ.sum() + equal.sum()
         found[f"{name}: verdicts"] = float(whole)
@@ -225,13 +236,12 @@ def component_intervals(
     columns: Found = {}
     for place, name in enumerate((*terms, RESIDUAL)):
         columns[f"{name}: variance"] = float(best.variances[place])
-        if name in truth:
-            least = loose_limits(likelihood, place)
-            base = minimise(likelihood, best.variances, least=least)
-            start = base.variances.copy()
-            start[place] = truth[name]
-            there = minimise(likelihood, start, hold=place, least=least)
-            columns[f"{name}: hit"] = float(there.deviance - base.deviance <= profile_bar())
+        least = loose_limits(likelihood, place)
+        base = minimise(likelihood, best.variances, least=least)
+        start = base.variances.copy()
+        start[place] = truth[name]
+        there = minimise(likelihood, start, hold=place, least=least)
+        columns[f"{name}: hit"] = float(there.deviance - base.deviance <= profile_bar())
     return columns
 
 
@@ -253,13 +263,16 @@ def _strata(scene: Scene) -> tuple[tuple[str, ...], Decomposition, np.ndarray]:
 def true_variances(scene: Scene) -> dict[str, float]:
     """Of the terms of :func:`crlbench.stats.variance_components.design_terms`.
 
-    The designs of a scene are set and not drawn, so that their component has no truth.
+    Where a scene adds to its designs, the component of designs has no truth.
     """
     s = scene.spreads
     whole, third = s.checkpoint**2, s.checkpoint**2 / 3
     parts = {"checkpoint": (0.0, 0.0, whole), "thirds": (third,) * 3, "order": (0.0, whole, 0.0)}
     start, order, both = parts[s.split]
+    assert not any(scene.designs)
     return {
+        "design": s.design**2,
+        "order": s.shared_order**2,
         "design:initialisation": start,
         "design:order": order,
         "design:checkpoint": both,
@@ -285,30 +298,15 @@ def _replicates(scene: Scene, rows: np.ndarray, seed: int, count: int) -> np.nda
     return np.mean(drawn, axis=0)
 
 
-def _covering(name: str, interval: Interval | None, truth: float) -> Found:
+def covering(name: str, interval: Interval | None, truth: float) -> Found:
     if interval is None:
         return {f"{name}: refused": 1.0}
     return {
-        f"{name}: hit": _holds(interval, truth),
+        f"{name}: hit": holds(interval, truth),
         f"{name}: half": (interval.high - interval.low) / 2,
         f"{name}: below": truth - interval.low,
     }
 
 
-def _holds(interval: Interval | None, truth: float) -> float:
+def holds(interval: Interval | None, truth: float) -> float:
     return math.nan if interval is None else float(interval.low <= truth <= interval.high)
-
-
-Measure = Callable[[Scene | World, np.random.Generator, int, int], Found]
-MEASURES: dict[str, Measure] = {
-    "task intervals": task_intervals,
-    "design intervals": design_intervals,
-    "seed intervals": seed_intervals,
-    "tier errors": tier_errors,
-    "rank errors": rank_errors,
-    "false discoveries": false_discoveries,
-    "component intervals": component_intervals,
-    "new intervals": new_intervals,
-    "stress intervals": stress_intervals,
-}
-"""By the kind of a row."""

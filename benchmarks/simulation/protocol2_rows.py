@@ -16,22 +16,36 @@ PAIR = (0.0, 0.05)
 EIGHT = (0.0,) * 8
 LABELS = {
     "1": ("i0o0",),
+    "2": ("i0o0", "i1o1"),
     "3": ("i0o0", "i1o1", "i2o2"),
     "6": tuple(f"i{i}o{i}" for i in range(6)),
+    "3 x 1": ("i0o0", "i1o0", "i2o0"),
     "3 x 2": tuple(f"i{i}o{o}" for i in range(3) for o in range(2)),
 }
-"""Of the checkpoints of a design: one, independent ones, and crossed ones."""
+"""Of the checkpoints of a design: one, independent ones, those on one order, and crossed ones."""
 ALONE = Spreads(checkpoint=0.0, checkpoint_task=0.0)
 """Entries of one checkpoint each: what is theirs on a task is design x task."""
 SHAPES = {
     "normal tasks": ALONE,
     "skewed tasks": replace(ALONE, shape="skewed"),
     "as skewed as can be": Spreads(0.0, 0.28, 0.0, 0.0, shape="skewed"),
+    "a fifth of the tasks easy": replace(ALONE, shape="two kinds"),
     "heavy tails": replace(ALONE, shape="heavy"),
     "tasks alike": Spreads(0.22, 0.0, 0.0, 0.0),
 }
 SPREAD = 0.014
 """Of RL seeds."""
+MEASURED = replace(ALONE, items=0.0133, seeds_by_cell=(0.43, 1.93))
+"""With the noise of items, .0094 for a pair on four tasks, and seeds that differ by .006 to .027
+from cell to cell."""
+UNEQUAL = {
+    "one of 8 spreads 1.5 times": (1.5, *(1.0,) * 7),
+    "one of 8 spreads twice": (2.0, *(1.0,) * 7),
+    "one of 8 spreads 3 times": (3.0, *(1.0,) * 7),
+    "two of 8 spread twice": (2.0, 2.0, *(1.0,) * 6),
+    "spreads .15 and .05 by turns": (1.5, 0.5),
+}
+"""How much the checkpoints of designs vary, by design; the first two are compared."""
 
 
 def rows_2(parts: tuple[Part, ...] = PARTS_2) -> list[Row]:
@@ -81,7 +95,7 @@ def _axis_row(kind: str, sign: str, what: str, world: World) -> Row:
 
 def _tasks() -> Iterator[Row]:
     for what, spreads in SHAPES.items():
-        for tasks in TASKS:
+        for tasks in (4, 5, 6, 8, 10):
             scene = Scene(spreads, tasks, 5, designs=PAIR)
             yield _row("tasks", "task intervals", what, scene)
 
@@ -96,16 +110,38 @@ def _effects() -> Iterator[Row]:
     }
     for what, designs in boards.items():
         for tasks, seeds in ((4, 3), (4, 5), (4, 10), (8, 5)):
-            scene = Scene(ALONE, tasks, seeds, designs=designs)
+            scene = Scene(MEASURED, tasks, seeds, designs=designs)
             yield _row("effects", "tier errors", what, scene)
     for name in ("8 equal", "4 + 4, a margin apart"):
+        what = f"{name}, no noise of items"
+        plain = Scene(ALONE, 4, 5, designs=boards[name])
+        yield _row("effects", "tier errors", what, plain)
         what = f"{name}, unequal spreads"
-        uneven = Scene(replace(ALONE, uneven=True), 4, 5, designs=boards[name])
+        uneven = Scene(replace(MEASURED, sizes=(1.5, 0.5)), 4, 5, designs=boards[name])
         yield _row("effects", "tier errors", what, uneven)
         entries = tuple(Entry(mean=0.35 + gap, spread=SPREAD) for gap in boards[name])
         world = World(entries, seeds=5)
         what = f"{name}, answered item by item"
         yield Row("effects", "tier errors", f"effects/{what}/n=5/K=4", what, world)
+    for plan, what, spreads in _design_boards():
+        for name in ("8 equal", "4 + 4, a margin apart"):
+            scene = Scene(spreads, 8, 3, LABELS[plan], boards[name])
+            yield _row("effects", "design tiers", f"{name}, {plan} checkpoints, {what}", scene)
+
+
+def _design_boards() -> Iterator[tuple[str, str, Spreads]]:
+    """Plans of checkpoints, boards of designs in words, and their spreads."""
+    base = Spreads(checkpoint=0.05, items=MEASURED.items)
+    yield "2", "own", base
+    yield "3", "own", base
+    yield "3 x 1", "own", base
+    yield "3 x 2", "own", base
+    yield "3 x 2", "thirds", replace(base, split="thirds")
+    yield "3 x 2", "order", replace(base, split="order")
+    yield "3 x 2", "shared order", replace(base, shared_order=0.05)
+    yield "3 x 2", "checkpoint x task .2", replace(base, split="thirds", checkpoint_task=0.2)
+    uneven = replace(base, split="thirds", sizes=UNEQUAL["two of 8 spread twice"])
+    yield "3 x 2", "two of 8 spread twice", uneven
 
 
 def _discovery() -> Iterator[Row]:
@@ -117,8 +153,13 @@ def _discovery() -> Iterator[Row]:
     }
     for what, designs in boards.items():
         for seeds in (5, 10):
-            scene = Scene(ALONE, 4, seeds, designs=designs)
+            scene = Scene(MEASURED, 4, seeds, designs=designs)
             yield _row("discovery", "false discoveries", what, scene)
+        for plan in ("3", "3 x 2"):
+            spreads = Spreads(checkpoint=0.05, split="thirds", items=MEASURED.items)
+            scene = Scene(spreads, 8, 3, LABELS[plan], designs)
+            what_here = f"{what}, {plan} checkpoints"
+            yield _row("discovery", "design discoveries", what_here, scene)
 
 
 def _ranks() -> Iterator[Row]:
@@ -131,63 +172,75 @@ def _ranks() -> Iterator[Row]:
 
 
 def _designs() -> Iterator[Row]:
+    def row(plan: str, what: str, spreads: Spreads, tasks: int) -> Row:
+        scene = Scene(spreads, tasks, 3, LABELS[plan], PAIR + EIGHT[2:])
+        kind = "one checkpoint" if plan == "1" else "design intervals"
+        return _row("designs", kind, f"{plan}, {what}", scene)
+
     for tasks in TASKS:
         for shape in ("normal", "skewed"):
-            one = Scene(Spreads(shape=shape), tasks, 3, LABELS["1"], PAIR)
-            yield _row("designs", "design intervals", f"1, {shape} tasks", one)
+            yield row("1", f"{shape} tasks", Spreads(shape=shape), tasks)
         for spread in (0.05, 0.2):
-            for plan in ("3", "6"):
-                for shape in ("normal", "skewed"):
-                    spreads = Spreads(checkpoint=spread, shape=shape)
-                    scene = Scene(spreads, tasks, 3, LABELS[plan], PAIR)
-                    what = f"{plan}, {shape} tasks, checkpoint {spread:g}"
-                    yield _row("designs", "design intervals", what, scene)
+            what = f"checkpoint {spread:g}"
+            base = Spreads(checkpoint=spread)
+            for plan in ("3", "6", "3 x 1"):
+                yield row(plan, what, base, tasks)
             for split in ("checkpoint", "thirds", "order"):
-                spreads = Spreads(checkpoint=spread, split=split)
-                scene = Scene(spreads, tasks, 3, LABELS["3 x 2"], PAIR + EIGHT[2:])
-                what = f"3 x 2 ({split}), normal tasks, checkpoint {spread:g}"
-                yield _row("designs", "design intervals", what, scene)
-            skewed = Spreads(checkpoint=spread, split="thirds", shape="skewed")
-            scene = Scene(skewed, tasks, 3, LABELS["3 x 2"], PAIR + EIGHT[2:])
-            what = f"3 x 2 (thirds), skewed tasks, checkpoint {spread:g}"
-            yield _row("designs", "design intervals", what, scene)
-        uneven = Spreads(split="thirds", uneven=True)
-        scene = Scene(uneven, tasks, 3, LABELS["3 x 2"], PAIR + EIGHT[2:])
-        what = "3 x 2 (thirds), normal tasks, checkpoint .15 and .05 by turns"
-        yield _row("designs", "design intervals", what, scene)
+                yield row("3 x 2", f"{what} ({split})", replace(base, split=split), tasks)
+            thirds = replace(base, split="thirds")
+            for plan in ("3", "3 x 2"):
+                skewed = replace(thirds, shape="skewed")
+                yield row(plan, f"{what}, skewed tasks", skewed, tasks)
+    for tasks in (4, 8):
+        thirds = Spreads(split="thirds")
+        for shared in (0.03, 0.06, 0.1):
+            ordered = replace(thirds, shared_order=shared)
+            for plan in ("3", "3 x 2"):
+                yield row(plan, f"checkpoint .1, order of all {shared:g}", ordered, tasks)
+        for plan in ("2", "3", "3 x 2"):
+            noisy = replace(thirds, checkpoint_task=0.2, items=MEASURED.items)
+            yield row(plan, "checkpoint .1, checkpoint x task .2, items", noisy, tasks)
+        for what, sizes in UNEQUAL.items():
+            for plan in ("3", "3 x 2"):
+                yield row(plan, f"checkpoint .1, {what}", replace(thirds, sizes=sizes), tasks)
 
 
 def _components() -> Iterator[Row]:
+    base = Spreads(checkpoint=0.14, split="thirds", design=0.05, shared_order=0.05)
     for tasks in (4, 8):
         for spread in (0.05, 0.14, 0.2):
-            spreads = Spreads(checkpoint=spread, split="thirds")
-            scene = Scene(spreads, tasks, 3, LABELS["3 x 2"], EIGHT)
-            yield _row("components", "component intervals", f"checkpoint {spread:g}", scene)
-    spreads = Spreads(checkpoint=0.14, split="checkpoint")
-    scene = Scene(spreads, 8, 3, LABELS["3 x 2"], EIGHT)
-    yield _row("components", "component intervals", "checkpoint .14, no main effects", scene)
-    skewed = Spreads(checkpoint=0.14, split="thirds", shape="skewed")
-    scene = Scene(skewed, 8, 3, LABELS["3 x 2"], EIGHT)
-    yield _row("components", "component intervals", "checkpoint .14, skewed tasks", scene)
+            yield _component_row(f"checkpoint {spread:g}", replace(base, checkpoint=spread), tasks)
+    yield _component_row("designs .2", replace(base, design=0.2), 8)
+    yield _component_row("equal designs, no order", replace(base, design=0, shared_order=0), 8)
+    alone = replace(base, split="checkpoint")
+    yield _component_row("checkpoint .14, no main effects", alone, 8)
+    yield _component_row("checkpoint .14, skewed tasks", replace(base, shape="skewed"), 8)
+
+
+def _component_row(what: str, spreads: Spreads, tasks: int) -> Row:
+    scene = Scene(spreads, tasks, 3, LABELS["3 x 2"], EIGHT)
+    return _row("components", "component intervals", what, scene)
 
 
 def _precision() -> Iterator[Row]:
     for tasks in (4, 8):
         for seeds in (3, 5, 10, 20):
+            scene = Scene(MEASURED, tasks, seeds, designs=(0.0, 0.0))
+            yield _row("precision", "seed intervals", "seeds and items", scene)
             scene = Scene(ALONE, tasks, seeds, designs=(0.0, 0.0))
-            yield _row("precision", "seed intervals", "seeds", scene)
+            yield _row("precision", "seed intervals", "seeds alone", scene)
     for tasks in (4, 6, 8, 10, 12, 16, 24):
         scene = Scene(ALONE, tasks, 5, designs=(0.0, 0.0))
         yield _row("precision", "task intervals", "tasks", scene)
     for spread in (0.05, 0.1, 0.2):
-        for plan in ("3", "6", "3 x 2"):
+        for plan in ("3", "3 x 1", "3 x 2"):
             for tasks in (4, 8):
                 split = "thirds" if plan == "3 x 2" else "checkpoint"
-                spreads = Spreads(checkpoint=spread, split=split)
-                designs = EIGHT if plan == "3 x 2" else (0.0, 0.0)
-                scene = Scene(spreads, tasks, 3, LABELS[plan], designs)
+                spreads = Spreads(checkpoint=spread, split=split, items=MEASURED.items)
+                scene = Scene(spreads, tasks, 3, LABELS[plan], EIGHT)
                 what = f"checkpoints {plan}, {spread:g}"
                 yield _row("precision", "design intervals", what, scene)
+    thirds = Spreads(split="thirds", items=MEASURED.items)
     for seeds in (1, 3, 10):
-        scene = Scene(Spreads(checkpoint=0.1), 8, seeds, LABELS["6"], (0.0, 0.0))
-        yield _row("precision", "design intervals", "seeds of a checkpoint", scene)
+        scene = Scene(thirds, 8, seeds, LABELS["3 x 2"], EIGHT)
+        yield _row("precision", "design intervals", "seeds of checkpoints 3 x 2", scene)

@@ -24,12 +24,14 @@ TRANSFER_PACE = 0.3
 STRESS_SPREAD = 2.0
 """Standard deviation of the seeds of a stress arm, in those of the calm ones."""
 RETAIN_LEVEL, RETAIN_ITEMS = 1.0, 64
+EASY = 0.2
+"""Share of the easy ones among tasks of two kinds."""
 CHURN = 0.3
 """Share of the retain panel that a trained model answers anew; it is decoded greedily, so that the
 rest is answered as before."""
 
 Axis = Literal["efficiency", "stability", "generalization"]
-Shape = Literal["normal", "skewed", "heavy"]
+Shape = Literal["normal", "skewed", "heavy", "two kinds"]
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,8 @@ def unit_noise(generator: np.random.Generator, shape: Shape, n: int) -> np.ndarr
         return 1.0 - generator.exponential(size=n)
     if shape == "heavy":
         return generator.standard_t(3, size=n) / np.sqrt(3.0)
+    if shape == "two kinds":
+        return ((generator.random(size=n) < EASY) - EASY) / np.sqrt(EASY * (1.0 - EASY))
     return generator.normal(size=n)
 
 

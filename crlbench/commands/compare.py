@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,11 @@ examples:
   crlbench compare tiny-llama/ppo tiny-llama/grpo --axis efficiency --by bytes
   crlbench compare A/runs/mini-0123456789ab/my-model@89abcdef/ppo tiny-llama --out compare.html
   crlbench compare mini@1/tiny-llama mini@1/tiny-qwen2 --runs leaderboard/results
+  crlbench compare --designs tiny2-llama tiny2-qwen2 --json
+  crlbench compare --designs runs/mini-0123456789ab
 
+--designs takes every checkpoint of a design together (protocol CRL-2); without names, all designs
+of the board below --runs. It says how much of a difference between designs is pretraining.
 mini@1/ names entries of mini at version 1, the current version or an archived one.
 Exit code 4: the entries have different conditions or hardware, so they are not comparable.
 """
@@ -32,9 +37,12 @@ Exit code 4: the entries have different conditions or hardware, so they are not 
 
 def add_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add("entries", metavar="ENTRY", nargs="+",
+    add("entries", metavar="ENTRY", nargs="*",
         help="two or more: a run folder, or a name below --runs: tiny-llama, "
         "tiny-llama@25666175, tiny-llama/grpo; differences are the later one minus the earlier")
+    add("--designs", metavar="DESIGN", nargs="*", default=None,
+        help="compare designs over their checkpoints: names of models, or folders of runs (all of "
+        "the board)")
     add("--runs", metavar="DIR", default="runs", help="folder in which names are looked up (runs)")
     add("--axis", metavar="X", choices=AXES, default="all", help=f"{', '.join(AXES)} (all)")
     add("--tasks", metavar="A,B", help="only these tasks (all tasks of the entries)")
@@ -52,13 +60,19 @@ def run(options: Namespace) -> int:
     """Print or write what stored entries say against each other."""
     form = _format(options)
     target = None if options.out is None else file_target("--out", options.out)
-    comparison = read_comparison(options)
+    if options.designs is None:
+        comparison, render, show = read_comparison(options), _render, _terminal
+    else:
+        from crlbench.commands import compare_designs
+
+        comparison = compare_designs.read_designs(options)
+        render, show = compare_designs.render, compare_designs.terminal
     if target is None:
-        _print(comparison, form, colour=not options.no_color)
+        _print(comparison, form, not options.no_color, render, show)
         return OK
     from crlbench.run.store import write_text
 
-    write_text(target, _render(comparison, form))
+    write_text(target, render(comparison, form))
     print_result(options, {"compare": str(target)}, [str(target)])
     return OK
 
@@ -147,14 +161,24 @@ def _render(comparison: Any, form: str) -> str:
     return (markdown_comparison if form == "md" else plain_comparison)(comparison)
 
 
-def _print(comparison: Any, form: str, colour: bool) -> None:
+def _terminal(comparison: Any, width: int) -> Any:
+    from crlbench.pages.compare_table import terminal_comparison
+
+    return terminal_comparison(comparison, width)
+
+
+def _print(
+    comparison: Any,
+    form: str,
+    colour: bool,
+    render: Callable[[Any, str], str],
+    show: Callable[[Any, int], Any],
+) -> None:
     """Coloured for people at a terminal, plain for files and pipes."""
     if form != "text" or not sys.stdout.isatty():
-        sys.stdout.write(_render(comparison, form))
+        sys.stdout.write(render(comparison, form))
         return
     from rich.console import Console
 
-    from crlbench.pages.compare_table import terminal_comparison
-
     console = Console(no_color=not colour)
-    console.print(terminal_comparison(comparison, console.width))
+    console.print(show(comparison, console.width))

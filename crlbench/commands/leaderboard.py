@@ -24,7 +24,7 @@ SHOWN = 5
 CACHE = "site"
 """Folder below CRLBENCH_HOME for what is kept of entries."""
 ADDRESS = re.compile(r"https?://[A-Za-z0-9.-]+(?::\d+)?(?:/[A-Za-z0-9._~/-]*)?", re.ASCII)
-TABLES = ("entries", "runs", "curves", "pairs")
+TABLES = ("entries", "runs", "curves", "pairs", "designs")
 TABLE_FORMATS = ("csv", "json", "parquet")
 
 EXAMPLES = """\

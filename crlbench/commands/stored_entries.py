@@ -52,6 +52,12 @@ class Stored:
     def recipe(self) -> str:
         return self.folder.name
 
+    @property
+    def design_names(self) -> tuple[str, ...]:
+        """What the design may be called whose checkpoint it is."""
+        short = (self.model, f"{self.model}/{self.recipe}")
+        return (*short, self.board, *(f"{self.board}/{name}" for name in short))
+
     @cached_property
     def plan(self) -> dict[str, Any]:
         """Empty where none can be read."""
@@ -95,6 +101,64 @@ def find_entry(name: str, runs: Path) -> Path:
     if len(matches) > 1:
         raise _ambiguous(name, matches, entries)
     return matches[0].folder
+
+
+def find_designs(names: Sequence[str], runs: Path) -> list[Path]:
+    """The folders of all checkpoints of some designs, or of all designs of one board below
+    ``runs`` where none is named.
+
+    A name is that of a model without its revision, with or without a recipe, after ``track@1/`` or
+    the folder of a board where there are several; or a folder of runs, of one entry or of many.
+
+    Raises:
+        UsageError: nothing has a name (the nearest are named), or the entries lie on several
+            boards.
+    """
+    entries = stored_entries(runs)
+    chosen: list[Path] = []
+    for name in names:
+        folder = next((f for f in (Path(name), runs / name) if _holds_runs(f)), None)
+        if folder is not None:
+            chosen += _usual_folders(_inside(folder))
+            continue
+        matches = [entry for entry in entries if name.rstrip("/") in entry.design_names]
+        matches = matches or _of_track(name, entries)
+        if not matches:
+            raise _unknown(name, runs, entries)
+        chosen += _usual_folders(matches)
+    if not names:
+        if not entries:
+            raise UsageError(
+                f"--designs: {runs} holds no entry. Say where the runs are with --runs DIR, or "
+                "give a folder of runs."
+            )
+        chosen = _usual_folders(entries)
+    boards = sorted({Stored(folder).board for folder in chosen})
+    if len(boards) > 1:
+        lines = [f"  {board}" for board in boards[:SHOWN]]
+        raise UsageError(
+            "\n".join(
+                [
+                    f"--designs: the entries lie on {len(boards)} boards, and designs of one are "
+                    "compared. Give the folder of a board:",
+                    *lines,
+                ]
+            )
+        )
+    return list(dict.fromkeys(chosen))
+
+
+def _usual_folders(entries: Sequence[Stored]) -> list[Path]:
+    """The usual ones among entries of any number of models (:data:`USUAL`)."""
+    for usual in USUAL:
+        entries = list(filter(usual, entries)) or entries
+    return [entry.folder for entry in entries]
+
+
+def _inside(folder: Path) -> list[Stored]:
+    """Every entry in a folder: of a board, of a model, or of the entry itself."""
+    found = {path.parent for name in (PLAN_NAME, PACKED) for path in folder.rglob(name)}
+    return [Stored(path) for path in sorted(found)] or [Stored(folder)]
 
 
 def stored_entries(runs: Path) -> list[Stored]:

@@ -8,6 +8,7 @@ from rich.console import Group
 
 from crlbench.base import wording
 from crlbench.pages import page_novelty, words
+from crlbench.pages.design_table import axis_tables
 from crlbench.pages.page_axes import correlations
 from crlbench.pages.table import Row, Table, headings, plain_sheet, terminal_sheet
 from crlbench.stats.tiers import Leader
@@ -106,7 +107,10 @@ def _verdict(board: Board) -> Iterator[Table]:
             yield _alone(entries[0], board)
             continue
         for axis in AXES:
-            yield _axis(axis, board.signs[axis], rankings[axis], entries)
+            if rankings[axis].designs is None:
+                yield _axis(axis, board.signs[axis], rankings[axis], entries)
+            else:
+                yield from axis_tables(rankings[axis], board.signs[axis], whole=False)
         beside = [*correlations(board, recipe)]
         beside += [s for entry in entries for s in _beside(entry, with_name=True)]
         if beside:
@@ -147,11 +151,11 @@ def _axis(axis: Axis, sign: str, axis_ranking: AxisRanking, entries: Sequence[En
 
 def rank_span(axis_ranking: AxisRanking, name: str) -> str:
     """``2`` or ``1–3``; a dash for an entry without a rank."""
-    for standing in axis_ranking.ranking.standings:
-        if standing.model == name:
-            low, high = standing.ranks
-            return str(low) if low == high else f"{low}–{high}"
-    return wording.NONE
+    standing = axis_ranking.ranking.standing(name)
+    if standing is None:
+        return wording.NONE
+    low, high = standing.ranks
+    return str(low) if low == high else f"{low}–{high}"
 
 
 def _score(score: AxisScore) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from crlbench.base.wording import NONE, clean, count, listed, number
+from crlbench.pages.design_words import discovery
 from crlbench.pages.words import STANDINGS, VERDICT_SIGNS, chance_of_a_false_verdict, more_seeds
 from crlbench.stats.intervals import MIN_SEEDS_ALONE, MIN_SEEDS_TOGETHER
 from crlbench.stats.resampling import MIN_TASKS
 from crlbench.verdict.axes import AXIS_SIGNS, AXIS_WORDS, Axis
 from crlbench.verdict.compare import Comparison, Side
 from crlbench.verdict.compare_axis import BY_WORDS
+from crlbench.verdict.discovery import Discovery
 from crlbench.verdict.pairs import Call, Effect, Pair, PairAxis
 
 SIGNS: dict[Call, str] = {**VERDICT_SIGNS, "preview": "◇"}
@@ -236,12 +238,26 @@ def notes(comparison: Comparison) -> list[str]:
             f"Curves, E = H + L and times to threshold are over {BY_WORDS[comparison.by]}, each "
             "run's area over what it spent itself; verdicts stay on completions."
         )
+    if comparison.line is not None:
+        parts += _line(comparison, comparison.line)
     if comparison.by == "time":
         parts.append(
             "Wall time is NOT REPRODUCIBLE: it is what one machine took, from the part of the "
             "records that no digest covers."
         )
     return parts
+
+
+def _line(comparison: Comparison, line: Discovery) -> list[str]:
+    """What the false-discovery line leaves of the verdicts."""
+    lost = [
+        f"{pair.second} − {pair.first} on {AXIS_WORDS[axis]}"
+        for pair in comparison.pairs
+        for axis, one in pair.axes.items()
+        if one.q is not None and one.q > line.rate
+    ]
+    said = discovery(line)
+    return [f"{said} Does not stay: {listed(lost, 6)}." if lost else said]
 
 
 def legend(comparison: Comparison) -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
 
 from crlbench.base import wording
+from crlbench.pages import design_words as say
 from crlbench.pages import words
 from crlbench.pages.dots import Dot, axis_strip, interval_plot
-from crlbench.stats.correlations import ALIKE
+from crlbench.stats.correlations import ALIKE, Correlation
 from crlbench.stats.generalization import REWEIGHTINGS
 from crlbench.stats.tiers import Ranking, Standing
 from crlbench.verdict.axes import AXES, AXIS_WORDS, Axis, AxisScore
@@ -50,7 +52,7 @@ def place(entry: Entry, board: Board, axis: Axis) -> list[str]:
     """Tier and rank interval of an entry on an axis in words, or why it has none."""
     if board.unranked is not None:
         return ["No rank: nothing on this board ranks."]
-    if not entry.ranks:
+    if not entry.ranks and not _in_a_design(entry, board, axis):
         reasons = {"partial": "shortened", "retracted": "retracted"}
         return [f"No rank: {reasons.get(entry.standing, 'a preview')}."]
     axis_ranking = board.rankings[entry.recipe][axis]
@@ -59,12 +61,28 @@ def place(entry: Entry, board: Board, axis: Axis) -> list[str]:
         return [f"No rank: {wording.sentence(ranking.reason)}"]
     standing = ranking.standing(entry.name)
     if standing is None:
-        return ["No rank: it has no value on this axis."]
-    sentences = [_standing_words(standing, ranking), *_leader_words(entry.name, ranking)]
+        return [_unplaced(entry, axis_ranking)]
+    name = standing.model
+    sentences = [_standing_words(standing, ranking), *_leader_words(name, ranking)]
+    if name != entry.name:
+        sentences[0] = f"Its design: {sentences[0][:1].lower()}{sentences[0][1:]}"
     if axis_ranking.survival is not None:
-        share = wording.percent(axis_ranking.survival.get(entry.name), 0)
+        share = wording.percent(axis_ranking.survival.get(name), 0)
         sentences.append(f"Stays in its tier under {share} of {REWEIGHTINGS:,} other weightings.")
     return sentences
+
+
+def _in_a_design(entry: Entry, board: Board, axis: Axis) -> bool:
+    """Whether the design whose checkpoint it is has a rank, though it has none by itself."""
+    return board.rankings[entry.recipe][axis].ranking.tier(entry.name) is not None
+
+
+def _unplaced(entry: Entry, axis_ranking: AxisRanking) -> str:
+    """Why an entry that may rank stands nowhere."""
+    designs, score = axis_ranking.designs, entry.axes[axis_ranking.axis]
+    if designs is not None and designs.kind == "designs" and score.value is not None:
+        return "No rank among designs: one checkpoint says nothing about its design."
+    return "No rank: it has no value on this axis."
 
 
 def _standing_words(standing: Standing, ranking: Ranking) -> str:
@@ -105,10 +123,20 @@ def rankings(board: Board, anchors: dict[str, str]) -> list[dict[str, Any]]:
             "axes": [_ranking(by_axis[axis], board, anchors) for axis in axes],
             "improvement": _improvement(recipe, board),
             "correlations": correlations(board, recipe),
+            "designs": _designs_words(by_axis["efficiency"]),
         }
         for recipe, by_axis in sorted(board.rankings.items())
         if sizes[recipe] > 1
     ]
+
+
+def _designs_words(axis_ranking: AxisRanking) -> list[str]:
+    """How to read rows of designs, and how much of a difference is pretraining; empty for CRL-1."""
+    designs = axis_ranking.designs
+    if designs is None:
+        return []
+    sentences = [say.scope(designs), say.tier_rule(designs), say.discovery(designs.line)]
+    return [text for text in (*sentences, *say.spread(designs.spread)) if text]
 
 
 def _ranking(axis_ranking: AxisRanking, board: Board, anchors: dict[str, str]) -> dict[str, Any]:
@@ -129,12 +157,18 @@ def _ranking(axis_ranking: AxisRanking, board: Board, anchors: dict[str, str]) -
 def _ranked(
     standing: Standing, axis_ranking: AxisRanking, board: Board, anchors: dict[str, str]
 ) -> dict[str, Any]:
-    score = board.entry(standing.model).axes[axis_ranking.axis]
-    survival = None if axis_ranking.survival is None else axis_ranking.survival.get(standing.model)
+    first = axis_ranking.ranking.first_member(standing.model)
+    entry, name, designs = board.entry(first), standing.model, axis_ranking.designs
+    score, shown = entry.axes[axis_ranking.axis], entry.model
+    if designs is not None:
+        row = designs.row(name)
+        score = row.score
+        shown = entry.model if row.alone else f"{row.display_name}, {say.checkpoints(row)}"
+    survival = None if axis_ranking.survival is None else axis_ranking.survival.get(name)
     return {
         "tier": standing.tier,
-        "name": board.entry(standing.model).model,
-        "href": anchors.get(standing.model, ""),
+        "name": shown,
+        "href": anchors.get(first, ""),
         "anchors": standing.model in axis_ranking.ranking.anchors,
         "value": score.value,
         "interval": score.interval,
@@ -230,19 +264,33 @@ def _elicitation(control: Control) -> str:
 
 
 def correlations(board: Board, recipe: str) -> list[str]:
-    """How alike the axes order the entries of a recipe, in sentences."""
-    known = [pair for pair in board.correlations.get(recipe, ()) if pair.rho is not None]
+    """How alike the axes order the rows of a recipe, in sentences."""
+    designs = any(one.designs is not None for one in board.rankings.get(recipe, {}).values())
+    rows = ("row", "rows") if designs else ("entry", "entries")
+    return correlation_sentences(board.correlations.get(recipe, ()), board.signs, rows)
+
+
+def correlation_sentences(
+    pairs: Sequence[Correlation],
+    signs: Mapping[Axis, str],
+    rows: tuple[str, str] = ("row", "rows"),
+) -> list[str]:
+    """The same of the pairs of axes.
+
+    Args:
+        rows: what is correlated, one and several.
+    """
+    known = [pair for pair in pairs if pair.rho is not None]
     if not known:
         return []
-    signs = board.signs
     parts = [
         f"{signs[pair.first]} and {signs[pair.second]} {wording.number(pair.rho, 2)}"
         for pair in known
     ]
-    n = min(pair.n for pair in known)
-    sentences = [f"Rank correlation of the axes over {n} entries (Spearman): {', '.join(parts)}."]
+    n = wording.count(min(pair.n for pair in known), *rows)
+    sentences = [f"Rank correlation of the axes over {n} (Spearman): {', '.join(parts)}."]
     sentences += [
-        f"{AXIS_WORDS[pair.first].capitalize()} and {AXIS_WORDS[pair.second]} order entries as "
+        f"{AXIS_WORDS[pair.first].capitalize()} and {AXIS_WORDS[pair.second]} order {rows[1]} as "
         f"one axis would (above {wording.number(ALIKE, 1)})."
         for pair in known
         if pair.one

@@ -32,6 +32,22 @@ def make_brief(entry: Entry) -> Brief:
     }
 
 
+def merge_briefs(briefs: Sequence[Brief]) -> Brief:
+    """What is said of the start and the scores of a row of several checkpoints: scores of all of
+    them, and the mean of Λ; a single brief as it is."""
+    if len(briefs) == 1:
+        return briefs[0]
+    lams = [brief["lam"] for brief in briefs]
+    by_split = {split: [brief["scores"][split] for brief in briefs] for split in SPLITS}
+    return {
+        "lam": None if None in lams else float(np.mean(lams)),
+        "scores": {
+            split: None if None in parts else [pair for part in parts for pair in part]
+            for split, parts in by_split.items()
+        },
+    }
+
+
 def _scores(entry: Entry, split: str) -> list[tuple[float, float]] | None:
     """Mean score of each task before and after training; None where one was not scored."""
     parts = [part for task in entry.tasks for part in task.splits if part.name == split]

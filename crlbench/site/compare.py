@@ -8,7 +8,7 @@ recipe differ: its difference would belong to neither.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass
 from functools import partial
 from itertools import combinations
@@ -30,12 +30,15 @@ from crlbench.site.pages import (
 )
 from crlbench.site.source import Site, StoredBoard
 from crlbench.stats.intervals import Interval
-from crlbench.verdict.axes import AXES, AXIS_WORDS, Axis
+from crlbench.verdict.axes import AXES, AXIS_WORDS, Axis, AxisScore
 from crlbench.verdict.compare_axis import mean_curve
 from crlbench.verdict.compare_unequal import SHOWN, unequal
+from crlbench.verdict.design_pairs import DesignPair
+from crlbench.verdict.design_ranking import AxisDesigns
 from crlbench.verdict.efficiency import TaskEfficiency, arrivals
 from crlbench.verdict.entry import Entry
 from crlbench.verdict.pairs import Call, Effect, Pair, PairAxis
+from crlbench.verdict.ranking import AxisRanking
 from crlbench.verdict.task_runs import CURVE_AXES
 
 LETTERS = "abcdef"
@@ -71,9 +74,12 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """An entry in a matrix."""
+    """An entry in a matrix, or a design by one of its checkpoints."""
 
     entry: Entry
+    label: str
+    """Name for people."""
+    score: AxisScore
     tier: int
     cells: tuple[Cell, ...]
 
@@ -147,7 +153,12 @@ def _all(stored: StoredBoard) -> int:
 
 def _group(stored: StoredBoard, recipe: str, pairs: Pairs) -> Group:
     matrices = [_matrix(stored, recipe, axis, pairs) for axis in AXES]
-    ranked = {row.entry.name for matrix in matrices for row in matrix.rows}
+    rankings = stored.board.rankings[recipe]
+    ranked = {
+        entry.name
+        for entry in stored.entries(recipe)
+        if any(rankings[axis].ranking.tier(entry.name) is not None for axis in AXES)
+    }
     rest = [entry for entry in stored.entries(recipe) if entry.name not in ranked]
     return Group(
         stored=stored,
@@ -158,14 +169,17 @@ def _group(stored: StoredBoard, recipe: str, pairs: Pairs) -> Group:
 
 
 def _matrix(stored: StoredBoard, recipe: str, axis: Axis, pairs: Pairs) -> Matrix:
-    ranking = stored.board.rankings[recipe][axis].ranking
+    axis_ranking = stored.board.rankings[recipe][axis]
+    if axis_ranking.designs is not None:
+        return _matrix_of_designs(stored, axis_ranking, axis_ranking.designs)
+    ranking = axis_ranking.ranking
     known = {entry.name: entry for entry in stored.entries(recipe)}
     leaders = [known[name] for name in ranking.anchors[:LEADERS]]
     rows = []
     for standing in ranking.standings:
         entry = known[standing.model]
         cells = tuple(_cell(axis, leader, entry, pairs) for leader in leaders)
-        rows.append(Row(entry, standing.tier, cells))
+        rows.append(Row(entry, entry.display_name, entry.axes[axis], standing.tier, cells))
     return Matrix(
         axis=axis,
         sign=stored.board.signs[axis],
@@ -174,6 +188,41 @@ def _matrix(stored: StoredBoard, recipe: str, axis: Axis, pairs: Pairs) -> Matri
         rows=tuple(rows),
         tiers=len(ranking.anchors),
     )
+
+
+def _matrix_of_designs(
+    stored: StoredBoard, axis_ranking: AxisRanking, designs: AxisDesigns
+) -> Matrix:
+    ranking, recipe = axis_ranking.ranking, axis_ranking.recipe
+    known = {entry.name: entry for entry in stored.entries(recipe)}
+    pairs = {(pair.first, pair.second): pair for pair in designs.pairs}
+    leaders = ranking.anchors[:LEADERS]
+    rows = []
+    for standing in ranking.standings:
+        name, row = standing.model, designs.row(standing.model)
+        cells = tuple(_cell_of_designs(pairs, leader, name) for leader in leaders)
+        entry = known[ranking.first_member(name)]
+        rows.append(Row(entry, row.display_name, row.score, standing.tier, cells))
+    return Matrix(
+        axis=designs.axis,
+        sign=stored.board.signs[designs.axis],
+        title=AXIS_WORDS[designs.axis].capitalize(),
+        leaders=tuple(designs.row(leader).display_name for leader in leaders),
+        rows=tuple(rows),
+        tiers=len(ranking.anchors),
+    )
+
+
+def _cell_of_designs(pairs: Mapping[Names, DesignPair], leader: str, name: str) -> Cell:
+    """What a row is against the first of a tier."""
+    if leader == name:
+        return Cell(True, None, "", None)
+    forward = pairs.get((leader, name))
+    pair = forward or pairs.get((name, leader))
+    if pair is None or pair.call is None or pair.value is None:
+        return Cell(False, None, "", None)
+    call: Call = pair.call if forward else REVERSED.get(pair.call, pair.call)
+    return Cell(False, call, SIGNS[call], pair.value if forward else -pair.value)
 
 
 def _cell(axis: Axis, leader: Entry, entry: Entry, pairs: Pairs) -> Cell:
@@ -228,13 +277,15 @@ def _by_interest(stored: StoredBoard) -> Iterator[Names]:
     rankings = [found.ranking for by_axis in board.rankings.values() for found in by_axis.values()]
     for tier in range(max((len(ranking.anchors) for ranking in rankings), default=0)):
         for ranking in rankings:
-            for anchor in ranking.anchors[tier : tier + 1]:
-                yield from ((anchor, standing.model) for standing in ranking.standings)
+            for anchor in map(ranking.first_member, ranking.anchors[tier : tier + 1]):
+                members = (ranking.first_member(one.model) for one in ranking.standings)
+                yield from ((anchor, member) for member in members)
     everyone = list(combinations(board.entries, 2))
     yield from ((a.name, b.name) for a, b in everyone if a.model == b.model)
     for ranking in rankings:
         order = sorted(ranking.standings, key=lambda standing: -standing.estimate)
-        yield from ((a.model, b.model) for a, b in zip(order, order[1:], strict=False))
+        names = [ranking.first_member(standing.model) for standing in order]
+        yield from zip(names, names[1:], strict=False)
     yield from ((a.name, b.name) for a, b in everyone if a.recipe == b.recipe)
     if len(everyone) <= MOST_PAIRS:
         yield from ((a.name, b.name) for a, b in everyone)

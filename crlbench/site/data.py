@@ -10,12 +10,15 @@ from crlbench import __version__
 from crlbench.base.json_schema import schema_of
 from crlbench.contract.records import RunRecord, StoredPlan
 from crlbench.contract.retractions import Retraction, read_retractions
+from crlbench.site.designs import has_designs
 from crlbench.site.formats import KEPT_FORMS, KEPT_TABLES, TABLES, WRITERS, joined
 from crlbench.site.pages import File, Page, data_path
 from crlbench.site.source import Site, StoredBoard
 
 OFFERED = ("entries", "runs", "curves")
 """Pairs are left to the command: their number grows with the square of the entries."""
+DESIGNS = "designs"
+"""The table of boards of protocol CRL-2."""
 FORMS = KEPT_FORMS
 SCHEMAS = {"run-record": RunRecord, "plan": StoredPlan}
 TITLE = "crlbench: Reinforcement learning of language models under frozen, comparable conditions"
@@ -33,6 +36,7 @@ def pages(site: Site) -> Iterator[Page | File]:
         boards.append({"stored": stored, "files": files})
     schemas = list(_schemas())
     yield from schemas
+    absent = () if any(map(_has_designs, site.boards)) else (DESIGNS,)
     yield Page(
         path="data.html",
         template="data.html.j2",
@@ -41,7 +45,7 @@ def pages(site: Site) -> Iterator[Page | File]:
         "Schemas of the records, how to rebuild this site, and how to cite it.",
         data={
             "offered": boards,
-            "tables": [tabulate(()) for tabulate in TABLES.values()],
+            "tables": [tabulate(()) for name, tabulate in TABLES.items() if name not in absent],
             "forms": ", ".join(WRITERS),
             "schemas": schemas,
             "bibtex": bibtex(),
@@ -54,7 +58,8 @@ def pages(site: Site) -> Iterator[Page | File]:
 
 def _files(stored: StoredBoard) -> Iterator[tuple[str, File]]:
     """Label and file of each table of a board, and of its conditions."""
-    for what in OFFERED:
+    offered = (*OFFERED, DESIGNS) if _has_designs(stored) else OFFERED
+    for what in offered:
         written = _kept(stored, what) or _written(stored, what)
         for form, content in written.items():
             name = f"{what}.{form}"
@@ -62,6 +67,10 @@ def _files(stored: StoredBoard) -> Iterator[tuple[str, File]]:
     leaves = {"fingerprint": stored.board.fingerprint, "leaves": stored.leaves}
     text = json.dumps(leaves, indent=1, sort_keys=True) + "\n"
     yield "fingerprint.json", File(data_path(stored.id, "fingerprint.json"), text.encode())
+
+
+def _has_designs(stored: StoredBoard) -> bool:
+    return any(has_designs(stored, recipe) for recipe in stored.recipes)
 
 
 def _written(stored: StoredBoard, what: str) -> dict[str, bytes]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from crlbench.errors import EnvironmentUnfit, ValidationError
 from crlbench.pages.table import Table
+from crlbench.site.design_tables import tabulate_designs
 from crlbench.site.run_tables import tabulate_curves, tabulate_runs
 from crlbench.site.source import StoredBoard
 from crlbench.site.tables import tabulate_entries, tabulate_pairs
@@ -17,6 +18,7 @@ TABLES: dict[str, Callable[[Sequence[StoredBoard]], Table]] = {
     "runs": tabulate_runs,
     "curves": tabulate_curves,
     "pairs": tabulate_pairs,
+    "designs": tabulate_designs,
 }
 """The tables of boards by name; that of no board has columns and no row."""
 KEPT_TABLES = ("runs", "curves")

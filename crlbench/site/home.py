@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from functools import partial
 
 from crlbench.disk.hashing import digest
+from crlbench.site.designs import has_designs
 from crlbench.site.facets import format_count, model_size
 from crlbench.site.pages import Keyed, Made, Page, board_path
 from crlbench.site.source import Site, StoredBoard
 from crlbench.site.standings import completions_of, facts, standings
+from crlbench.verdict.design_rows import group_entries
 from crlbench.verdict.resources import known_track
 
 
@@ -53,6 +55,8 @@ def _page(site: Site, stored: StoredBoard, recipe: str, path: str) -> Iterator[P
             "recipes": [(name, len(stored.entries(name))) for name in stored.recipes],
             "models": len({entry.model for entry in stored.entries(recipe)}),
             "sizes": _sizes(stored, recipe),
+            "designs": has_designs(stored, recipe),
+            "rows": len(group_entries(stored.entries(recipe))),
             "arms": ",".join(board.rules.arms),
             "track": "" if track is None else track.summary[:1].lower() + track.summary[1:],
         },

@@ -165,6 +165,11 @@ def archive_path(board: str) -> str:
     return _path("boards", board, "index.html")
 
 
+def designs_path(board: str, recipe: str) -> str:
+    """The designs of a recipe on a board, with their checkpoints and variance components."""
+    return _path("designs", board, f"{recipe}.html")
+
+
 def recipes_path(board: str, model: str) -> str:
     """Every recipe of one model against its base; ``model`` as folders are called."""
     return _path("recipes", board, f"{model}.html")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from statistics import fmean
 from typing import Any
 
 from markupsafe import Markup
@@ -15,6 +16,15 @@ from crlbench.pages.page_axes import correlations, place, rank_words
 from crlbench.pages.table import Cell, Column
 from crlbench.site import figures
 from crlbench.site.axis_words import ANCHORS, MEANINGS, MEANINGS_2, QUESTIONS
+from crlbench.site.briefs import merge_briefs
+from crlbench.site.design_standings import (
+    Opened,
+    answer,
+    elsewhere,
+    known_beyond,
+    lines,
+    opened,
+)
 from crlbench.site.facets import Facets, choices, facets, model_size, parameters
 from crlbench.site.reach import (
     DECODED,
@@ -26,6 +36,7 @@ from crlbench.site.reach import (
 from crlbench.site.source import StoredBoard
 from crlbench.stats.tiers import Leader, Standing
 from crlbench.verdict.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis, AxisScore
+from crlbench.verdict.design_rows import group_entries
 from crlbench.verdict.entry import Entry
 from crlbench.verdict.ranking import AxisRanking
 
@@ -102,6 +113,8 @@ class Row:
     figure: Markup
     facets: Facets
     cells: Cells
+    opened: Opened | None
+    """Its checkpoints, under protocol CRL-2."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +150,8 @@ class Panel:
     """The same in a sentence: who leads, and who cannot be told apart from it."""
     elsewhere: str
     """How many of the leader's differences exclude 0 over other tasks; empty where unknown."""
+    lines: Sequence[str]
+    """The false-discovery line and ranks over other tasks, under protocol CRL-2."""
 
 
 @dataclass(frozen=True)
@@ -156,6 +171,8 @@ class Standings:
     """How alike the axes order the entries, in sentences; empty for few entries."""
     decoding: str
     """Scores before and after training, sampled and greedy; empty where one is not known."""
+    known_beyond: Sequence[str]
+    """What rows of designs are about; empty under protocol CRL-1."""
 
 
 @dataclass(frozen=True)
@@ -168,8 +185,8 @@ class _Profile:
 
 def standings(stored: StoredBoard, recipe: str) -> Standings:
     """The three axes of one recipe."""
-    entries = stored.entries(recipe)
-    profiles = {entry.name: _describe(stored, entry) for entry in entries}
+    units = _units(stored, recipe)
+    profiles = {name: _describe(stored, unit) for name, unit in units.items()}
     filters = [one for one in choices(t.facets for t in profiles.values()) if len(one[2]) > 1]
     common = _find_common([one.cells for one in profiles.values()])
     blank = {k for k in OPTIONAL if all(one.cells[k].order is None for one in profiles.values())}
@@ -177,22 +194,36 @@ def standings(stored: StoredBoard, recipe: str) -> Standings:
         axis: tuple(c for c in group if c not in common and c.key not in blank)
         for axis, group in COLUMNS.items()
     }
-    panels = tuple(_panel(stored, recipe, axis, entries, profiles, columns) for axis in AXES)
+    panels = tuple(_panel(stored, recipe, axis, units, profiles, columns) for axis in AXES)
     labels = [(column.title, text) for column, text in common.items()]
     every_column = tuple(chain.from_iterable(columns.values()))
-    briefs = [stored.brief(entry) for entry in entries]
+    briefs = [merge_briefs([stored.brief(entry) for entry in unit]) for unit in units.values()]
     lams = [brief["lam"] for brief in briefs]
     start, decoding = describe_start(briefs, lams), describe_decoding(briefs)
     alike = correlations(stored.board, recipe)
+    beyond = known_beyond(stored.board, recipe)
     return Standings(
-        stored, recipe, panels, filters, every_column, labels, start, alike, decoding
+        stored, recipe, panels, filters, every_column, labels, start, alike, decoding, beyond
     )
 
 
-def _describe(stored: StoredBoard, entry: Entry) -> _Profile:
+Unit = Sequence[Entry]
+"""The entries of a row: one, or the checkpoints of a design, the one that ranks first."""
+
+
+def _units(stored: StoredBoard, recipe: str) -> dict[str, Unit]:
+    """The rows of a recipe by name."""
+    return {
+        group.name: sorted(group.whole, key=lambda entry: not entry.ranks)
+        for group in group_entries(stored.entries(recipe))
+    }
+
+
+def _describe(stored: StoredBoard, unit: Unit) -> _Profile:
+    entry = unit[0]
     run, badge = stored.by_entry[entry.name][0], stored.badges[entry.name]
     entry_facets = facets(run, badge, words.STANDINGS[entry.standing])
-    return _Profile(entry_facets, _cells(stored, entry, entry_facets))
+    return _Profile(entry_facets, _cells(stored, unit, entry_facets))
 
 
 def _find_common(rows: Sequence[Cells]) -> dict[Column, str]:
@@ -210,23 +241,27 @@ def _panel(
     stored: StoredBoard,
     recipe: str,
     axis: Axis,
-    entries: Sequence[Entry],
+    units: Mapping[str, Unit],
     profiles: dict[str, _Profile],
     columns: Mapping[Axis | None, tuple[Column, ...]],
 ) -> Panel:
     axis_ranking = stored.board.rankings[recipe][axis]
     ranked = {standing.model: standing for standing in axis_ranking.ranking.standings}
-    x = figures.score_scale([entry.axes[axis] for entry in entries], ANCHORS[axis])
+    designs = axis_ranking.designs
+    scores = {
+        name: unit[0].axes[axis] if designs is None else designs.row(name).score
+        for name, unit in units.items()
+    }
+    x = figures.score_scale(list(scores.values()), ANCHORS[axis])
     rows = [
-        _row(stored, entry, axis, ranked.get(entry.name), axis_ranking, profiles[entry.name], x)
-        for entry in entries
+        _row(stored, name, unit, scores[name], ranked.get(name), axis_ranking, profiles[name], x)
+        for name, unit in units.items()
     ]
-    rows.sort(key=lambda row: (row.tier or 0, row.name))
+    order = {name: place for place, name in enumerate(ranked)} if designs is not None else {}
+    rows.sort(key=lambda row: (row.tier or 0, order.get(row.name, 0), row.name))
     leaders = tuple(row for row in rows if row.tier == 1)
-    claim, answer = _answer(leaders, len(ranked))
-    first, behind = leader_and_others(stored, recipe, axis)
+    claim, sentence, other = _answers(stored, recipe, axis, leaders)
     signs = stored.board.signs
-    elsewhere = describe_other_tasks(axis, first, behind, stored.pairs) if first else ""
     return Panel(
         axis=axis,
         sign=signs[axis],
@@ -244,16 +279,36 @@ def _panel(
         luck=_luck(signs[axis], axis_ranking.ranking.leader, rows),
         claim=claim,
         all_tie=1 < len(leaders) == len(ranked),
-        answer=answer,
-        elsewhere=elsewhere,
+        answer=sentence,
+        elsewhere=other,
+        lines=() if designs is None else lines(designs),
     )
+
+
+def _answers(
+    stored: StoredBoard, recipe: str, axis: Axis, leaders: Sequence[Row]
+) -> tuple[str, str, str]:
+    """How far the leader is ahead: in two words, in a sentence, and over other tasks."""
+    axis_ranking = stored.board.rankings[recipe][axis]
+    standings, designs = axis_ranking.ranking.standings, axis_ranking.designs
+    if designs is None:
+        first, behind = leader_and_others(stored, recipe, axis)
+        other = describe_other_tasks(axis, first, behind, stored.pairs) if first else ""
+        return (*_answer(leaders, len(standings)), other)
+    names = [row.display_name for row in leaders]
+    lower = [standing.model for standing in standings if standing.tier > 1]
+    other = elsewhere(designs, leaders[0].name, lower) if leaders else ""
+    return (*answer(designs, names, len(standings)), other)
 
 
 def leader_and_others(
     stored: StoredBoard, recipe: str, axis: Axis
 ) -> tuple[Entry | None, list[Entry]]:
-    """The entry that leads, if there is one, and those of lower tiers, by tier, then by name."""
+    """The entry that leads, if there is one, and those of lower tiers, by tier, then by name; none
+    where rows are designs, whose pairs are known."""
     ranking, known = stored.board.rankings[recipe][axis].ranking, stored.entries(recipe)
+    if stored.board.rankings[recipe][axis].designs is not None:
+        return None, []
     by_name = {entry.name: entry for entry in known}
     places = sorted((standing.tier, standing.model) for standing in ranking.standings)
     leads = (name for tier, name in places if tier == 1 and name in ranking.anchors)
@@ -276,31 +331,35 @@ def _luck(sign: str, leader: Leader | None, rows: Sequence[Row]) -> str:
 
 def _row(
     stored: StoredBoard,
-    entry: Entry,
-    axis: Axis,
+    name: str,
+    unit: Unit,
+    score: AxisScore,
     standing: Standing | None,
     axis_ranking: AxisRanking,
     profile: _Profile,
     x: figures.Scale,
 ) -> Row:
-    score = entry.axes[axis]
+    entry, designs, axis = unit[0], axis_ranking.designs, axis_ranking.axis
+    of_designs = None if designs is None else designs.row(name)
+    display_name = entry.display_name if of_designs is None else of_designs.display_name
     tier = None if standing is None else standing.tier
-    label = f"{entry.display_name}, {AXIS_WORDS[axis]}"
+    label = f"{display_name}, {AXIS_WORDS[axis]}"
     return Row(
-        name=entry.name,
+        name=name,
         model=entry.model,
         slug=stored.by_entry[entry.name][0].subject.slug,
-        display_name=entry.display_name,
+        display_name=display_name,
         tier=tier,
-        leads=entry.name in axis_ranking.ranking.anchors,
+        leads=name in axis_ranking.ranking.anchors,
         ranks="" if standing is None else rank_words(standing.ranks).split(" ", 1)[1],
         why="" if standing is not None else _why(stored, entry, axis),
-        provisional=entry.standing == "provisional",
-        flags=tuple(_flags(entry, axis)),
+        provisional=entry.standing == "provisional" and len(unit) == 1,
+        flags=tuple(_flags(unit, axis)),
         score=score,
         figure=Markup(figures.score_row(label, score, x, strong=tier == 1)),
         facets=profile.facets,
         cells=profile.cells,
+        opened=None if designs is None or of_designs is None else opened(of_designs, designs),
     )
 
 
@@ -314,42 +373,57 @@ def _why(stored: StoredBoard, entry: Entry, axis: Axis) -> str:
     return " ".join((kind, *(entry.why if axis == AXES[0] else ()), *lack))
 
 
-def _flags(entry: Entry, axis: Axis) -> Iterator[Flag]:
-    failures = len(entry.failed) + len(entry.vanished)
-    if failures:
+def _flags(unit: Unit, axis: Axis) -> Iterator[Flag]:
+    failed = [cell for entry in unit for cell in (*entry.failed, *entry.vanished)]
+    if failed:
         about = "It stays in: from the failure on it counts as the floor, as knowing nothing"
-        names = wording.listed((*entry.failed, *entry.vanished))
-        yield Flag(f"{failures} failed", f"{names}. {about}")
-    if axis == "efficiency" and entry.placebo is not None and entry.placebo.elicitation:
+        yield Flag(f"{len(failed)} failed", f"{wording.listed(failed)}. {about}")
+    placebo = unit[0].placebo
+    if axis == "efficiency" and placebo is not None and placebo.elicitation:
         yield Flag("mostly elicitation", "A reward without content brings more than a quarter of Λ")
 
 
-def _cells(stored: StoredBoard, entry: Entry, entry_facets: Facets) -> Cells:
-    subject = stored.by_entry[entry.name][0].subject
-    net = None if entry.placebo is None else entry.placebo.net.value
-    failures = len(entry.failed) + len(entry.vanished)
-    brief, novelty = stored.brief(entry), entry.novelty
-    numbers = brief["numbers"]
-    scores = {"head": numbers["H"], "learned": numbers["L"], "net": net}
-    scores["whole"] = brief["lam"] if entry.axes["efficiency"].new else None
-    scores["taught"] = entry.mode and entry.mode.net.value
-    scores["known"] = novelty and novelty.known_share
-    scores |= {**brief["parts"], "forgot": numbers["forgot"]}
-    ends = {key: mean_scores([brief], split) for key, split in DECODED.items()}
+def _cells(stored: StoredBoard, unit: Unit, entry_facets: Facets) -> Cells:
+    """Of several checkpoints, numbers are means over those that have one; failures add up."""
+    entry, subject = unit[0], stored.by_entry[unit[0].name][0].subject
+    failures = sum(len(one.failed) + len(one.vanished) for one in unit)
+    rows = [_scores(stored, one) for one in unit]
+    scores = {key: _mean([row[key] for row in rows]) for key in rows[0]}
+    briefs = [stored.brief(one) for one in unit]
+    ends = {key: mean_scores(briefs, split) for key, split in DECODED.items()}
     texts = {
         "badge": entry_facets.badge,
         "precision": entry_facets.precision,
         "hardware": entry_facets.hardware,
         "submitter": stored.submitters[entry.name],
     }
+    seeds = min(one.n for one in unit)
     return {
         **{key: Cell(wording.number(value), value) for key, value in scores.items()},
         **{key: Cell(_arrow(pair), pair and pair[1]) for key, pair in ends.items()},
         **{key: Cell(text, text) for key, text in texts.items()},
         "size": Cell(parameters(subject), model_size(subject)),
-        "seeds": Cell(str(entry.n), entry.n),
+        "seeds": Cell(str(seeds), seeds),
         "failed": Cell(str(failures), failures),
     }
+
+
+def _scores(stored: StoredBoard, entry: Entry) -> dict[str, float | None]:
+    """The numbers of one entry by the keys of their columns."""
+    brief, novelty = stored.brief(entry), entry.novelty
+    numbers = brief["numbers"]
+    scores = {"head": numbers["H"], "learned": numbers["L"]}
+    scores["net"] = None if entry.placebo is None else entry.placebo.net.value
+    scores["whole"] = brief["lam"] if entry.axes["efficiency"].new else None
+    scores["taught"] = entry.mode and entry.mode.net.value
+    scores["known"] = novelty and novelty.known_share
+    return {**scores, **brief["parts"], "forgot": numbers["forgot"]}
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """The mean of those that are known; a single one as it is."""
+    known = [value for value in values if value is not None]
+    return known[0] if len(known) == 1 else fmean(known) if known else None
 
 
 def _arrow(ends: tuple[float, float] | None) -> str:

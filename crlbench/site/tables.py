@@ -128,14 +128,14 @@ def where(stored: StoredBoard, entry: Entry) -> Subject:
 
 def _place(stored: StoredBoard, entry: Entry, axis: Axis) -> Subject:
     ranking = stored.board.rankings[entry.recipe][axis].ranking
-    place = next((s for s in ranking.standings if s.model == entry.name), None)
+    place = ranking.standing(entry.name)
     score = entry.axes[axis]
     why = score.reason or stored.board.unranked or ranking.reason or " ".join(entry.why)
     return {
         **pick(score, "axis", "value", "interval", "wider"),
         "place": place,
         "tier": place and place.tier,
-        "leads": entry.name in ranking.anchors,
+        "leads": place is not None and place.model in ranking.anchors,
         "unranked": None if place else why,
         **(_beside(stored, entry) if axis == "efficiency" else {}),
     }

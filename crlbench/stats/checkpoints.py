@@ -6,20 +6,21 @@ fixed tasks all that is known of a checkpoint is one number, its mean over tasks
 tasks and seeds do to single checkpoints is in the spread of these numbers already.
 
 *Independent* checkpoints (no label shares its initialisation or its order with another) have the
-variance of a mean of R numbers, with R - 1 degrees of freedom.
+variance of a mean of R numbers, with R - 1 degrees of freedom. *Crossed* checkpoints are I
+initialisations by J orders, each once.
 
-*Crossed* checkpoints (I initialisations by J orders, each once) have three mean squares, of the
-initialisations MI, of the orders MJ and of what is left ME, and::
+A corpus order is the same documents for every design, an initialisation is not: shapes differ. So
+a board of D designs on the same orders has four mean squares: of the orders (MO, what an order does
+to all designs), of initialisations inside designs (MI), of design x order (MJ) and of what is left
+(ME). What an order does to all designs is no part of a difference of two, and of the rest::
 
-    variance of the mean = E[MI + MJ - ME] / (I J)
+    variance of a mean, what orders do to all designs apart = E[MI + MJ - ME] / (I J)
 
-Two orders have one degree of freedom, so that Satterthwaite's approximation (1946) fails for one
-design: if its three by two checkpoints are in truth independent, it covers less than 80 %. So mean
-squares are pooled over two designs or more, and the variance is the larger of MI + MJ - ME
-(Satterthwaite's degrees of freedom, from the two that add) and of the plain variance of all
-checkpoints (all their degrees of freedom). Its coverage is 93.5 to 98 %, however the variance is
-shared out (``python benchmarks/simulations.py --part designs``). For one design alone the interval
-is refused.
+The variance is pooled over the designs, and is the larger of MI + MJ - ME (Satterthwaite's degrees
+of freedom, from the two that add) and of the plain variance of all checkpoints (all their degrees
+of freedom): Satterthwaite's approximation (1946) alone fails where a mean square has few. Coverage
+is simulated (``python benchmarks/simulations.py --part designs``). Independent checkpoints are a
+board with one initialisation an order, those on one order a board with J = 1.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
+from scipy.special import fdtrc
 
 from crlbench.errors import ValidationError
 
@@ -60,6 +63,17 @@ class Layout:
         if self.plan == "one initialisation":
             return f"the design from initialisation {self.initialisations[0]}"
         return "the design"
+
+    @property
+    def is_of_design(self) -> bool:
+        """Whether both initialisations and orders vary, so that a statement is on the design."""
+        return self.plan in ("independent", "crossed")
+
+    @property
+    def crossing(self) -> tuple[str, int, tuple[int, ...]]:
+        """What designs that are pooled must share: the plan, how many initialisations, and which
+        orders."""
+        return self.plan, len(set(self.initialisations)), tuple(sorted(set(self.orders)))
 
     @property
     def refusal(self) -> str | None:
@@ -106,11 +120,21 @@ def _plan(first: tuple[int, ...], second: tuple[int, ...]) -> Plan:
     return "crossed" if rows * columns == count else "irregular"
 
 
-def crossed_table(values: np.ndarray, layout: Layout) -> np.ndarray:
-    """(..., I, J) of (..., R) numbers of crossed checkpoints."""
-    rows, columns = sorted(set(layout.initialisations)), sorted(set(layout.orders))
+def design_table(values: np.ndarray, layout: Layout) -> np.ndarray:
+    """(..., I, J) of (..., R) numbers of a design's checkpoints, initialisations by orders.
+
+    Independent checkpoints have an initialisation of their own on every order: I is 1.
+
+    Raises:
+        ValidationError: checkpoints that are no such table.
+    """
+    if layout.refusal is not None:
+        raise ValidationError(layout.refusal)
+    apart = layout.plan == "independent"
+    starts = [0] * len(layout.labels) if apart else layout.initialisations
+    rows, columns = sorted(set(starts)), sorted(set(layout.orders))
     at = np.empty((len(rows), len(columns)), dtype=int)
-    for place, (i, o) in enumerate(zip(layout.initialisations, layout.orders, strict=True)):
+    for place, (i, o) in enumerate(zip(starts, layout.orders, strict=True)):
         at[rows.index(i), columns.index(o)] = place
     return values[..., at]
 
@@ -132,43 +156,113 @@ def independent_variance(values: np.ndarray) -> MeanVariance:
     return MeanVariance(variance, np.full(variance.shape, count - 1.0))
 
 
-def mean_squares(table: np.ndarray) -> np.ndarray:
-    """(..., 3) mean squares of initialisations, orders and what is left of (..., I, J) numbers."""
-    rows, columns = table.shape[-2:]
-    by_row, by_column = table.mean(axis=-1, keepdims=True), table.mean(axis=-2, keepdims=True)
-    mean = table.mean(axis=(-2, -1), keepdims=True)
-    remainder = table - by_row - by_column + mean
-    sums = (
-        columns * ((by_row - mean) ** 2).sum(axis=(-2, -1)) / (rows - 1),
-        rows * ((by_column - mean) ** 2).sum(axis=(-2, -1)) / (columns - 1),
-        (remainder**2).sum(axis=(-2, -1)) / ((rows - 1) * (columns - 1)),
-    )
-    return np.stack(sums, axis=-1)
+@dataclass(frozen=True)
+class BoardSquares:
+    """The mean squares of D designs with I initialisations by J common corpus orders."""
+
+    order: np.ndarray
+    """(...) of the orders over all designs; 0 where J is 1."""
+    parts: np.ndarray
+    """(..., 3) of initialisations inside designs, of design x order, and of what is left."""
+    df: np.ndarray
+    """(3,) degrees of freedom of the parts; 0 where there is no such part."""
+    own: np.ndarray
+    """(..., D) sum of squares of each design, what orders do to all of them apart."""
+    shape: tuple[int, int, int]
+    """D, I, J."""
+
+    @cached_property
+    def of_mean(self) -> MeanVariance:
+        """Of the mean of one design, what orders do to all designs apart."""
+        _, starts, orders = self.shape
+        total = (self.parts * self.df).sum(axis=-1)
+        plain, count = total / self.df.sum(), starts * orders
+        if min(starts, orders) == 1:
+            return MeanVariance(plain / count, np.full(plain.shape, self.df.sum()))
+        adding = self.parts[..., :2]
+        split = adding.sum(axis=-1) - self.parts[..., 2]
+        by_two = (adding**2 / self.df[:2]).sum(axis=-1)
+        safe = np.where(by_two > 0, by_two, 1.0)
+        satterthwaite = np.where(by_two > 0, np.maximum(split, 0.0) ** 2 / safe, self.df[:2].sum())
+        larger = split > plain
+        return MeanVariance(
+            np.where(larger, split, plain) / count,
+            np.where(larger, np.maximum(1.0, satterthwaite), self.df.sum()),
+        )
+
+    @cached_property
+    def of_orders(self) -> MeanVariance:
+        """Of the mean over the orders of what they do to all designs."""
+        designs, starts, orders = self.shape
+        df = np.full(self.order.shape, orders - 1.0)
+        return MeanVariance(self.order / (designs * starts * orders), df)
+
+    @cached_property
+    def ratios(self) -> np.ndarray:
+        """(..., D) variance of each design over that of all; 1 where none varies."""
+        mean = self.own.mean(axis=-1, keepdims=True)
+        return np.divide(self.own, mean, out=np.ones_like(self.own), where=mean > 0)
+
+    @cached_property
+    def own_df(self) -> np.ndarray:
+        """(...) degrees of freedom of the variance of one design (Satterthwaite)."""
+        sums = self.parts * self.df
+        whole, by_part = sums.sum(axis=-1), (sums * self.parts).sum(axis=-1)
+        safe = np.where(by_part > 0, by_part, 1.0)
+        df = np.where(by_part > 0, whole**2 / safe, self.df.sum())
+        return df / self.shape[0]
+
+    @cached_property
+    def spread_p(self) -> np.ndarray:
+        """(..., D) p-values of "this design varies no more than the others", by F against them."""
+        designs, df = self.shape[0], self.own_df[..., None]
+        rest = designs - self.ratios
+        f = np.divide(
+            (designs - 1) * self.ratios, rest, out=np.full(rest.shape, np.inf), where=rest > 0
+        )
+        return fdtrc(df, (designs - 1) * df, f)
 
 
-def crossed_variance(tables: np.ndarray) -> MeanVariance:
-    """Of the mean of one design's crossed checkpoints, pooled over the designs.
+def board_squares(tables: np.ndarray) -> BoardSquares:
+    """Mean squares of a board.
 
     Args:
-        tables: (..., D, I, J) numbers of D designs, two or more.
+        tables: (..., D, I, J) means of the checkpoints of D designs on the same J orders.
 
     Raises:
-        ValidationError: one design.
+        ValidationError: fewer than two designs, or one checkpoint each.
     """
-    designs, rows, columns = tables.shape[-3:]
-    if designs < 2:
-        raise ValidationError("the variance of crossed checkpoints needs two designs")
-    square = mean_squares(tables).mean(axis=-2)
-    df = designs * np.array([rows - 1, columns - 1, (rows - 1) * (columns - 1)])
-    adding = square[..., 0] + square[..., 1]
-    split = adding - square[..., 2]
-    by_two = square[..., 0] ** 2 / df[0] + square[..., 1] ** 2 / df[1]
-    safe = np.where(by_two > 0, by_two, 1.0)
-    satterthwaite = np.where(by_two > 0, np.maximum(split, 0.0) ** 2 / safe, df[:2].sum())
-    plain = (square * df).sum(axis=-1) / df.sum()
-    larger = split > plain
-    count = rows * columns
-    return MeanVariance(
-        np.where(larger, split, plain) / count,
-        np.where(larger, np.maximum(1.0, satterthwaite), df.sum()),
+    designs, starts, orders = tables.shape[-3:]
+    if designs < 2 or starts * orders < 2:
+        raise ValidationError(
+            "a pooled variance of checkpoints needs two designs with two checkpoints each"
+        )
+    whole = tables.mean(axis=(-3, -2, -1), keepdims=True)
+    by_design = tables.mean(axis=(-2, -1), keepdims=True)
+    shared = tables.mean(axis=(-3, -2), keepdims=True) - whole
+    by_start = tables.mean(axis=-1, keepdims=True) - by_design
+    by_order = tables.mean(axis=-2, keepdims=True) - by_design - shared
+    alone = tables - by_design - shared
+    left = alone - by_start - by_order
+    sums = np.stack(
+        [
+            orders * (by_start**2).sum(axis=(-3, -2, -1)),
+            starts * (by_order**2).sum(axis=(-3, -2, -1)),
+            (left**2).sum(axis=(-3, -2, -1)),
+        ],
+        axis=-1,
+    )
+    df = np.array(
+        [
+            designs * (starts - 1.0),
+            (designs - 1.0) * (orders - 1.0),
+            designs * (starts - 1.0) * (orders - 1.0),
+        ]
+    )
+    return BoardSquares(
+        order=designs * starts * (shared**2).sum(axis=(-3, -2, -1)) / max(1, orders - 1),
+        parts=np.where(df > 0, sums / np.maximum(1.0, df), 0.0),
+        df=df,
+        own=(alone**2).sum(axis=(-2, -1)),
+        shape=(designs, starts, orders),
     )

@@ -1,9 +1,10 @@
 """Bootstrap of a design: checkpoints, seeds and items are drawn.
 
 Initialisations and corpus orders are drawn apart and crossed, so that a checkpoint comes as often
-as its initialisation times its order (Owen 2007, "The pigeonhole bootstrap"). Draws of checkpoints
-carry the name of the design, because initialisation 0 of two designs has nothing in common; draws
-of seeds carry the name of the task alone, as everywhere, so that all designs meet the same ones.
+as its initialisation times its order (Owen 2007, "The pigeonhole bootstrap"). Draws of
+initialisations carry the name of the design, because initialisation 0 of two designs has nothing in
+common. Corpus orders are the same documents for all designs, so that all meet the same draws of
+them; draws of seeds carry the name of the task alone, as everywhere.
 """
 
 from __future__ import annotations
@@ -70,15 +71,26 @@ def seed_variances(design: Runs, count: int = REPLICATES, seed: int = ROOT_SEED)
 def checkpoint_weights(
     name: str, layout: Layout, count: int = REPLICATES, seed: int = ROOT_SEED
 ) -> np.ndarray:
-    """(R, count) what each checkpoint weighs in each replicate; columns sum to 1."""
+    """(R, count) what each checkpoint weighs in each replicate; columns sum to 1.
+
+    Raises:
+        ValidationError: checkpoints that are neither independent nor crossed.
+    """
+    if layout.refusal is not None:
+        raise ValidationError(f"design {name}: {layout.refusal}")
+    starts = (f"{name}/initialisations", layout.initialisations)
+    orders = ("corpus orders", layout.orders)
     sides = {
-        "one order": (layout.initialisations,),
-        "one initialisation": (layout.orders,),
-        "crossed": (layout.initialisations, layout.orders),
-    }.get(layout.plan, (tuple(range(len(layout.labels))),))
+        "one": (),
+        "one order": (starts,),
+        # A checkpoint of its own on every order: its initialisation comes with it.
+        "independent": (orders,),
+        "one initialisation": (orders,),
+        "crossed": (starts, orders),
+    }[layout.plan]
     weights = np.ones((len(layout.labels), count))
-    for side, numbers in enumerate(sides):
+    for title, numbers in sides:
         levels = sorted(set(numbers))
-        times = times_drawn(f"{name}/checkpoints {side}", len(levels), count, seed)
+        times = times_drawn(f"{title} {levels}", len(levels), count, seed)
         weights *= times[[levels.index(number) for number in numbers]]
     return weights / weights.sum(axis=0)

@@ -6,10 +6,15 @@ A design is pretrained several times, and every checkpoint is trained with every
 
 The *interval on these tasks* asks which mean other checkpoints of the design would have on the same
 tasks: Student's t with the variance of :mod:`crlbench.stats.checkpoints` and, where they are given,
-of the items. The *wider interval* asks about other tasks as well. It adds the variance of the
-design's means between tasks; what a checkpoint does on single tasks is in both parts and counts
-twice, which is little. Its half on the side of the tasks' long tail is longer, as far as the tasks
-make the sum skewed (:mod:`crlbench.stats.task_sample`).
+of the items. Corpus orders are the same documents for all designs: a difference pairs them, so that
+what an order does to all designs is not in it. The mean of crossed checkpoints may be moved by the
+orders; so its interval is the union of two, one from all that is the design's own and one from the
+orders alone (Student's t with J - 1 degrees of freedom).
+
+The *wider interval* asks about other tasks as well. It adds the variance of the design's means
+between tasks; what a checkpoint does on single tasks is in both parts and counts twice, which is
+little. Its half on the side of the tasks' long tail is longer, as far as the tasks make the sum
+skewed (:mod:`crlbench.stats.task_sample`).
 
 A bootstrap that draws checkpoints (initialisations and orders crossed), seeds and items gives
 replicates (:func:`design_replicates`). Its percentiles are no interval: three checkpoints resampled
@@ -17,7 +22,8 @@ reach from the worst to the best of them at most. So the replicates are moved un
 the standard error.
 
 With one checkpoint the intervals are of this checkpoint alone, over seeds and items, and say so.
-There the bootstrap is in union with Student's t over the seeds.
+There the bootstrap is in union with Student's t over the seeds. With one order or one
+initialisation they are about the design on it, and say so too.
 """
 
 from __future__ import annotations
@@ -30,15 +36,10 @@ from functools import cached_property
 import numpy as np
 
 from crlbench.errors import ValidationError
-from crlbench.stats.checkpoints import (
-    Layout,
-    MeanVariance,
-    crossed_table,
-    crossed_variance,
-    independent_variance,
-    read_layout,
-)
+from crlbench.stats.checkpoints import Layout, MeanVariance, independent_variance, read_layout
 from crlbench.stats.design_draws import draw_design, seed_variances
+from crlbench.stats.design_pool import Pool, check_board, make_pool
+from crlbench.stats.design_widths import add, either_half_width, student_half_width, wider_ends
 from crlbench.stats.intervals import (
     LEVEL,
     REPLICATES,
@@ -47,10 +48,9 @@ from crlbench.stats.intervals import (
     expanded,
     half_width,
     least_seeds,
-    student_quantile,
 )
 from crlbench.stats.resampling import MIN_TASKS, Rows, trimmed_rows
-from crlbench.stats.task_sample import FEWEST_LEVEL, interval_over_tasks, refusal, skewness, stretch
+from crlbench.stats.task_sample import interval_over_tasks, refusal
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +111,10 @@ class DesignEstimate:
 
     value: float
     about: str
-    """What the intervals are about: the design, or one checkpoint alone."""
+    """What the intervals are about: the design, the design on one corpus order or from one
+    initialisation, or one checkpoint alone."""
+    is_about_designs: bool
+    """Whether ``about`` is the design itself, or two designs."""
     checkpoints: int
     """R (the smaller number, of a difference)."""
     error: float | None
@@ -126,11 +129,14 @@ class DesignEstimate:
     """95 % over other tasks as well."""
     wider_reason: str | None
     """Why there is none."""
+    warning: str | None = None
+    """Which design's checkpoints vary more than the others'; None where none do."""
 
     @property
     def of_designs(self) -> bool:
-        """Whether a sentence on a design may rest on it."""
-        return self.checkpoints > 1 and self.interval is not None
+        """Whether a sentence on a design may rest on it; on one corpus order, or from one
+        initialisation, only one that says so (``about``)."""
+        return self.is_about_designs and self.interval is not None
 
 
 def design_mean(
@@ -143,56 +149,77 @@ def design_mean(
     """The mean of one design.
 
     Args:
-        others: designs of the same board. The variance of crossed checkpoints is pooled over all
-            designs with the same crossing, as if it were the same in all; alone it is refused.
+        others: further designs of the same board. The variance of crossed checkpoints is pooled
+            over all designs with the same crossing; alone it is refused.
         count, seed: of the bootstrap of one checkpoint.
-        level: of the intervals.
+        level: of the intervals. Where a variance is pooled, at most .95: no more is simulated.
+
+    Raises:
+        ValidationError: a name occurs twice, or the tasks are not the same in the same order.
     """
-    if design.layout.plan == "one":
+    check_board((design, *others))
+    sides, layout = _Sides(design), design.layout
+    if layout.plan == "one":
         return _of_one_checkpoint(design, count, seed, level)
-    spread, reason = _mean_variance(design, (design, *others))
-    return _estimate(_Sides(design), spread, reason, level)
+    if layout.refusal is not None:
+        return _refuse(sides, f"{design.name}: {layout.refusal}")
+    if layout.plan != "crossed":
+        return _estimate(sides, independent_variance(design.checkpoint_means), level)
+    others = [one for one in others if one.layout.crossing == layout.crossing]
+    pool = _pool((design,), others, level)
+    if isinstance(pool, str):
+        return _refuse(sides, pool)
+    return _estimate(sides, pool.of_mean(design.name), level, pool.warn([design.name]), pool)
 
 
 def design_difference(
     base: Design, design: Design, others: Sequence[Design] = (), level: float = LEVEL
 ) -> DesignEstimate:
-    """The mean of ``design`` minus that of ``base`` on their common tasks.
+    """The mean of ``design`` minus that of ``base``; corpus orders that both have are paired.
 
-    The variance is that of these two designs; the two may differ in it.
+    Without ``others``, Student's t of the differences by order where both designs have the same
+    orders, one checkpoint each; else Welch's t. Crossed checkpoints need others.
 
     Args:
-        others: designs of the same board with the same crossing. The variance of crossed
-            checkpoints is pooled over them too, as if it were the same in all: shorter, and too
-            short if these two vary more than the others. Name them before any result.
-        level: of the intervals.
+        others: further designs of the same board. The variance is pooled over all that have the
+            same crossing as these two (:mod:`crlbench.stats.design_pool`). Name them before any
+            result.
+        level: of the intervals. Where a variance is pooled, at most .95: no more is simulated.
 
     Raises:
-        ValidationError: the tasks are not the same in the same order.
+        ValidationError: a name occurs twice, or the tasks are not the same in the same order.
     """
-    if design.tasks != base.tasks:
-        raise ValidationError(
-            f"designs {base.name} and {design.name}: the difference needs the same tasks"
+    check_board((base, design, *others))
+    sides, pair = _Sides(design, base), (base, design)
+    for one in pair:
+        if one.layout.plan == "one":
+            single = " and ".join(each.name for each in pair if each.layout.plan == "one")
+            return _refuse(sides, f"{single}: one checkpoint, which says nothing about its design")
+        if one.layout.refusal is not None:
+            return _refuse(sides, f"{one.name}: {one.layout.refusal}")
+    plans, alike = {one.layout.plan for one in pair}, base.layout.crossing == design.layout.crossing
+    if "crossed" in plans and not alike:
+        return _refuse(
+            sides, f"{base.name} and {design.name}: crossed checkpoints and others are not pooled"
         )
-    single = [one.name for one in (base, design) if one.layout.plan == "one"]
-    sides = _Sides(design, base)
-    if single:
-        reason = f"{' and '.join(single)}: one checkpoint, which says nothing about its design"
-        return _refuse(sides, reason)
-    same = base.layout.plan == design.layout.plan == "crossed"
-    pool = (base, design, *others) if same and _shape(base) == _shape(design) else None
-    parts, reasons = [], []
-    for one in (base, design):
-        spread, reason = _mean_variance(one, pool or (one,))
-        parts.append(spread)
-        reasons.append(reason)
-    reason = next((text for text in reasons if text is not None), None)
-    whole = None
-    if reason is None:
-        # Pooled mean squares are the same for both, and so are their degrees of freedom.
-        variance = parts[0].variance + parts[1].variance
-        whole = MeanVariance(variance, parts[0].df if pool else _satterthwaite(parts))
-    return _estimate(sides, whole, reason, level)
+    others = [one for one in others if one.layout.crossing == base.layout.crossing]
+    if alike and (others or plans != {"one order"}):
+        pool = _pool(pair, others, level)
+        if isinstance(pool, str):
+            return _refuse(sides, pool)
+        return pooled_difference(pool, base, design, level)
+    return _estimate(
+        sides, add([independent_variance(one.checkpoint_means) for one in pair]), level
+    )
+
+
+def pooled_difference(
+    pool: Pool, base: Design, design: Design, level: float = LEVEL
+) -> DesignEstimate:
+    """The mean of ``design`` minus that of ``base``, two of a pool."""
+    spread = pool.of_difference(base.name, design.name)
+    warning = pool.warn([base.name, design.name])
+    return _estimate(_Sides(design, base), spread, level, warning)
 
 
 def design_replicates(
@@ -248,8 +275,15 @@ class _Sides:
     def about(self) -> str:
         if self.base is None:
             return self.design.layout.about
-        about = [one.layout.about for one in (self.base, self.design)]
-        return "two designs" if about == ["the design"] * 2 else f"{about[1]} minus {about[0]}"
+        base, design = self.base.layout.about, self.design.layout.about
+        if base == design:
+            return "two designs" + base.removeprefix("the design")
+        return f"{design} minus {base}"
+
+    @property
+    def is_about_designs(self) -> bool:
+        sides = (self.design, self.base)
+        return all(one.layout.is_of_design for one in sides if one is not None)
 
     @property
     def items(self) -> float:
@@ -260,85 +294,54 @@ class _Sides:
         return float(np.var(rows[0] - rows[1] if len(rows) == 2 else rows[0]))
 
 
-def _mean_variance(
-    design: Design, pool: Sequence[Design]
-) -> tuple[MeanVariance | None, str | None]:
-    """Of the mean of a design's checkpoints, or why there is none."""
-    layout = design.layout
-    if layout.refusal is not None:
-        return None, f"{design.name}: {layout.refusal}"
-    if layout.plan != "crossed":
-        return independent_variance(design.checkpoint_means), None
-    same_crossing = [
-        one for one in pool if one.layout.plan == "crossed" and _shape(one) == _shape(design)
-    ]
-    if len(same_crossing) < 2:
-        return None, (
-            f"{design.name}: the variance of few crossed checkpoints is not known from one design; "
-            "give at least two designs with the same crossing"
-        )
-    return crossed_variance(
-        np.stack([crossed_table(one.checkpoint_means, one.layout) for one in same_crossing])
-    ), None
-
-
-def _shape(design: Design) -> tuple[int, int]:
-    return len(set(design.layout.initialisations)), len(set(design.layout.orders))
-
-
-def _satterthwaite(parts: Sequence[MeanVariance]) -> np.ndarray:
-    """Degrees of freedom of a sum of independent variances."""
-    total = sum(part.variance for part in parts)
-    weights = sum(part.variance**2 / part.df for part in parts)
-    return total**2 / weights if weights > 0 else min(part.df for part in parts)
+def _pool(chosen: Sequence[Design], others: Sequence[Design], level: float) -> Pool | str:
+    """The pool of designs of one crossing; a text: why there is none for the chosen ones."""
+    pool = make_pool([*chosen, *others])
+    if isinstance(pool, str):
+        return pool
+    if len(pool.names) > 2 and level > LEVEL:
+        return f"a pooled interval at {level:.1%}: its coverage is not simulated above {LEVEL:.0%}"
+    return pool
 
 
 def _estimate(
     sides: _Sides,
-    checkpoints: MeanVariance | None,
-    reason: str | None,
+    checkpoints: MeanVariance,
     level: float,
+    warning: str | None = None,
+    pool: Pool | None = None,
 ) -> DesignEstimate:
+    """
+    Args:
+        checkpoints: variance that checkpoints bring.
+        pool: of a mean of crossed checkpoints, whose orders may move all designs.
+    """
     value, tasks = sides.value, len(sides.task_means)
-    if checkpoints is None:
-        return _refuse(sides, reason)
     items = MeanVariance(np.array(sides.items), np.array(math.inf))
-    inner = MeanVariance(
-        checkpoints.variance + items.variance, _satterthwaite((checkpoints, items))
-    )
-    error, df = math.sqrt(float(inner.variance)), float(inner.df)
-    half = student_quantile(0.5 + level / 2, df) * error
+    whole = own = add((checkpoints, items))
+    half = float(student_half_width(own, level))
+    if pool is not None:
+        whole = add((checkpoints, items, pool.of_orders))
+        half = float(either_half_width(own, pool.of_orders, level))
     interval = Interval(value - half, value + half, level)
     wider, wider_reason = None, refusal(tasks)
     if tasks >= MIN_TASKS:
-        wider = _wider(sides, checkpoints, level).union(interval)
-        wider_reason = None
+        is_difference = sides.base is not None
+        ends = wider_ends(sides.task_means, checkpoints, is_difference, level)
+        wider, wider_reason = Interval(*map(float, ends), level).union(interval), None
     return DesignEstimate(
         value=value,
         about=sides.about,
+        is_about_designs=sides.is_about_designs,
         checkpoints=sides.checkpoints,
-        error=error,
-        df=df,
+        error=math.sqrt(float(whole.variance)),
+        df=float(whole.df),
         interval=interval,
         reason=None,
         wider=wider,
         wider_reason=wider_reason,
+        warning=warning,
     )
-
-
-def _wider(sides: _Sides, checkpoints: MeanVariance, level: float) -> Interval:
-    """Over other checkpoints and other tasks."""
-    means = sides.task_means
-    between = independent_variance(means)
-    total = float(between.variance + checkpoints.variance)
-    # Checkpoints make the sum less skewed than the tasks are.
-    share = float(between.variance) / total if total > 0 else 0.0
-    is_fewest = sides.base is None and len(means) == MIN_TASKS and level == LEVEL
-    level_here = level + (FEWEST_LEVEL - LEVEL) * share if is_fewest else level
-    quantile = student_quantile(0.5 + level_here / 2, float(_satterthwaite((between, checkpoints))))
-    skew = skewness(means) * share**1.5
-    low, high = stretch(sides.value, quantile * math.sqrt(total), skew)
-    return Interval(float(low), float(high), level)
 
 
 def _of_one_checkpoint(design: Design, count: int, seed: int, level: float) -> DesignEstimate:
@@ -357,6 +360,7 @@ def _of_one_checkpoint(design: Design, count: int, seed: int, level: float) -> D
     return DesignEstimate(
         value=design.value,
         about=design.layout.about,
+        is_about_designs=False,
         checkpoints=1,
         error=None,
         df=None,
@@ -369,5 +373,14 @@ def _of_one_checkpoint(design: Design, count: int, seed: int, level: float) -> D
 
 def _refuse(sides: _Sides, reason: str) -> DesignEstimate:
     return DesignEstimate(
-        sides.value, sides.about, sides.checkpoints, None, None, None, reason, None, reason
+        value=sides.value,
+        about=sides.about,
+        is_about_designs=sides.is_about_designs,
+        checkpoints=sides.checkpoints,
+        error=None,
+        df=None,
+        interval=None,
+        reason=reason,
+        wider=None,
+        wider_reason=reason,
     )

@@ -7,7 +7,9 @@ among those that stay, whatever the dependence between the pairs::
     q_(i) = min over j >= i of p_(j) · m · (1 + 1/2 + ... + 1/m) / j
 
 Every pair stands for two hypotheses: that it does not differ, and that it differs by more than the
-margin. Both belong to the family, because the verdict picks the one to reject after looking.
+margin. Both belong to the family, because the verdict picks the one to reject after looking. The
+family is all that a page shows: the pairs of all its axes and tables go in together, and each table
+reads its own from the answer.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import numpy as np
 from scipy.special import stdtr
 
 from crlbench.errors import ValidationError
-from crlbench.stats.intervals import EQUIVALENCE_LEVEL, LEVEL
+from crlbench.stats.intervals import EQUIVALENCE_LEVEL, LEVEL, Verdict
 
 RATE = 0.05
 """False share of the verdicts that stay, in expectation."""
@@ -30,17 +32,40 @@ class FalseDiscovery:
     """What stays of the verdicts of a page at a false-discovery rate."""
 
     rate: float
-    differ: int
-    """Pairs whose own test says better or worse."""
-    differ_stay: int
-    """Those of them that stay."""
-    equivalent: int
-    """Pairs whose own test says equivalent."""
-    equivalent_stay: int
+    says_different: np.ndarray
+    """(pairs,) whose verdict is better or worse."""
+    says_equivalent: np.ndarray
+    """(pairs,) whose verdict is equivalent."""
     q_differ: np.ndarray
     """(pairs,) smallest rate at which the difference of a pair stays; NaN without a p-value."""
     q_equivalent: np.ndarray
     """(pairs,) the same for its equivalence."""
+
+    @property
+    def stays(self) -> np.ndarray:
+        """(pairs,) whose verdict stays at the rate; never a pair without a verdict."""
+        differ = self.says_different & (self.q_differ <= self.rate)
+        return differ | (self.says_equivalent & (self.q_equivalent <= self.rate))
+
+    @property
+    def differ(self) -> int:
+        """Pairs whose verdict is better or worse."""
+        return int(self.says_different.sum())
+
+    @property
+    def differ_stay(self) -> int:
+        """Those of them that stay."""
+        return int((self.says_different & self.stays).sum())
+
+    @property
+    def equivalent(self) -> int:
+        """Pairs whose verdict is equivalent."""
+        return int(self.says_equivalent.sum())
+
+    @property
+    def equivalent_stay(self) -> int:
+        """Those of them that stay."""
+        return int((self.says_equivalent & self.stays).sum())
 
 
 def adjust(p: Sequence[float] | np.ndarray) -> np.ndarray:
@@ -72,7 +97,7 @@ def difference_p(value: np.ndarray, error: np.ndarray, df: np.ndarray | float) -
 
 
 def equivalence_p(
-    value: np.ndarray, error: np.ndarray, df: np.ndarray | float, margin: float
+    value: np.ndarray, error: np.ndarray, df: np.ndarray | float, margin: float | np.ndarray
 ) -> np.ndarray:
     """(...) p-values of equivalence within ±margin: the larger of two one-sided tests
     (Schuirmann 1987)."""
@@ -84,32 +109,44 @@ def discoveries(
     value: np.ndarray,
     error: np.ndarray,
     df: np.ndarray | float,
-    margin: float,
+    margin: float | np.ndarray,
     rate: float = RATE,
+    verdicts: Sequence[Verdict] | None = None,
 ) -> FalseDiscovery:
     """The false-discovery line of a page.
 
     Args:
-        value: (pairs,) differences; NaN for a pair that was not compared.
+        value: (pairs,) differences of all pairs that the page shows, on all its axes; NaN for a
+            pair that was not compared.
         error: (pairs,) their standard errors.
         df: degrees of freedom, one number or (pairs,).
-        margin: half-width of the region of equivalence.
+        margin: half-width of the region of equivalence, one number or (pairs,).
         rate: wanted.
+        verdicts: (pairs,) what the page says of each. None: what Student's t says with these
+            errors.
+
+    Raises:
+        ValidationError: not one verdict for each pair.
     """
     differ, equivalence = difference_p(value, error, df), equivalence_p(value, error, df, margin)
     q = adjust(np.concatenate([differ, equivalence]))
-    q_differ, q_equivalent = q[: len(differ)], q[len(differ) :]
-    # As in a verdict: equivalence is asked first.
-    says_equivalent = equivalence <= (1.0 - EQUIVALENCE_LEVEL) / 2
-    says_different = ~says_equivalent & (differ <= 1.0 - LEVEL)
+    if verdicts is None:
+        # As in a verdict: equivalence is asked first.
+        says_equivalent = equivalence <= (1.0 - EQUIVALENCE_LEVEL) / 2
+        says_different = ~says_equivalent & (differ <= 1.0 - LEVEL)
+    else:
+        if len(verdicts) != len(differ):
+            raise ValidationError(
+                f"false-discovery line: {len(verdicts)} verdicts for {len(differ)} pairs"
+            )
+        says_equivalent = np.array([verdict == "equivalent" for verdict in verdicts], dtype=bool)
+        says_different = np.array([v in ("better", "worse") for v in verdicts], dtype=bool)
     return FalseDiscovery(
         rate=rate,
-        differ=int(says_different.sum()),
-        differ_stay=int((says_different & (q_differ <= rate)).sum()),
-        equivalent=int(says_equivalent.sum()),
-        equivalent_stay=int((says_equivalent & (q_equivalent <= rate)).sum()),
-        q_differ=q_differ,
-        q_equivalent=q_equivalent,
+        says_different=says_different,
+        says_equivalent=says_equivalent,
+        q_differ=q[: len(differ)],
+        q_equivalent=q[len(differ) :],
     )
 
 

@@ -4,10 +4,11 @@ The tasks of a track are taken as a sample of tasks. The interval is the union o
 :func:`crlbench.stats.resampling.widen` with Student's t over the K values of the tasks (K - 1
 degrees of freedom). Student's t covers as stated where the values are normal. Where they are
 skewed it misses on the side of the long tail: few tasks hold none of its values, and the sample
-looks narrow. So its half on that side is multiplied by ``exp(|g|)``, with g the skewness of the
-sample (the half on the other side stays). Hall (1992, "On the removal of skewness by
-transformation") is the classical remedy and needs more values than a track has tasks; this one is
-bounded, and its coverage is simulated (``python benchmarks/simulations.py --part tasks``).
+looks narrow. So its half on that side is multiplied by ``exp(|g| sqrt(4 / K))``, with g the
+skewness of the sample (the half on the other side stays): Student's t needs less help the more
+tasks there are. Hall (1992, "On the removal of skewness by transformation") is the classical
+remedy and needs more values than a track has tasks; this one is bounded. Its coverage is simulated
+(``python benchmarks/simulations.py --part tasks``).
 
 Fewer than four tasks are refused.
 """
@@ -25,9 +26,10 @@ from crlbench.errors import ValidationError
 from crlbench.stats.intervals import LEVEL, REPLICATES, ROOT_SEED, Interval
 from crlbench.stats.resampling import MIN_TASKS, widen
 
-FEWEST_LEVEL = 0.965
-"""Level of Student's quantile for one entry on four tasks. At .95 the interval covers 92 % of
-boards whose tasks are as skewed as an exponential distribution, which no sample of four shows."""
+FEWEST_TAIL = 0.7
+"""Share of the tail that Student's quantile leaves out for one entry on four tasks: 3.5 % in place
+of 5 %. With the whole tail the interval covers 92 % of boards whose tasks are as skewed as an
+exponential distribution, which no sample of four shows."""
 
 
 @dataclass(frozen=True)
@@ -117,15 +119,39 @@ def student_ends(
     """
     tasks = values.shape[-1]
     error = values.std(axis=-1, ddof=1) / math.sqrt(tasks)
-    is_fewest = tasks == MIN_TASKS and not difference and level == LEVEL
-    quantile = stdtrit(tasks - 1, 0.5 + (FEWEST_LEVEL if is_fewest else level) / 2)
-    return stretch(values.mean(axis=-1), quantile * error, skewness(values))
+    quantile = stdtrit(tasks - 1, 0.5 + task_level(level, tasks, difference) / 2)
+    return stretch(values.mean(axis=-1), quantile * error, skewness(values), tasks)
 
 
-def stretch(value: np.ndarray, half: np.ndarray, skew: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Ends ``value`` ± ``half``, the half on the side of the long tail times exp(|skewness|)."""
-    low = value - half * np.exp(np.maximum(0.0, -skew))
-    return low, value + half * np.exp(np.maximum(0.0, skew))
+def task_level(
+    level: float, tasks: int, difference: bool, share: float | np.ndarray = 1.0
+) -> float | np.ndarray:
+    """Level of Student's quantile behind an interval over tasks; it rises with ``level``.
+
+    Args:
+        level: of the interval.
+        tasks: K.
+        difference: of two entries.
+        share: of the variance that tasks bring; the rest has no long tail.
+    """
+    if difference or tasks > MIN_TASKS:
+        return level
+    return 1.0 - (1.0 - level) * (1.0 - (1.0 - FEWEST_TAIL) * share)
+
+
+def stretch(
+    value: np.ndarray, half: np.ndarray, skew: np.ndarray, tasks: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Ends ``value`` ± ``half``, the half on the side of the long tail made longer.
+
+    Args:
+        value, half: (...)
+        skew: (...) skewness of the K values of the tasks.
+        tasks: K; the factor is exp(abs(skew) sqrt(4 / K)).
+    """
+    log = skew * math.sqrt(MIN_TASKS / tasks)
+    low = value - half * np.exp(np.maximum(0.0, -log))
+    return low, value + half * np.exp(np.maximum(0.0, log))
 
 
 def skewness(values: np.ndarray) -> np.ndarray:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from crlbench.base.added import added_field
 from crlbench.errors import ValidationError
 from crlbench.stats.swaps import Randomisation
 
@@ -76,10 +77,17 @@ class Ranking:
     alpha: float
     reason: str | None
     """Why there is no ranking; None where there is one."""
+    members: tuple[tuple[str, str], ...] = added_field(())
+    """Member and name of its standing, where one standing is that of several."""
 
     def standing(self, model: str) -> Standing | None:
-        """Where one model stands; None without a rank."""
-        return next((one for one in self.standings if one.model == model), None)
+        """Where one model stands, by its own name or as a member; None without a rank."""
+        name = dict(self.members).get(model, model)
+        return next((one for one in self.standings if one.model == name), None)
+
+    def first_member(self, name: str) -> str:
+        """The first member of a standing; the name itself where it is that of one alone."""
+        return next((member for member, of in self.members if of == name), name)
 
     def tier(self, model: str) -> int | None:
         """The tier of one model; None without a rank."""

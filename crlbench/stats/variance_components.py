@@ -40,6 +40,8 @@ RESIDUAL = "seed"
 """Name of what no term explains: on a board, the seeds."""
 WIDEST = 1e6
 """A component above this many times the variance of the numbers is called endless."""
+SPREADLESS = 1e-11
+"""A variance below this share of that of the numbers is rounding."""
 
 
 @dataclass(frozen=True)
@@ -104,13 +106,22 @@ def variance_components(
 
     Raises:
         ValidationError: numbers or factors that do not fit, an unknown factor, a term that is the
-            same as another one, the mean or the residual, so that the data cannot tell them apart.
+            same as another one, the mean or the residual, so that the data cannot tell them apart;
+            numbers that do not vary, or only with the terms.
     """
     y = np.asarray(values, dtype=np.float64)
     _check(y, factors, terms)
     random = [indicators(factors, term) for term in terms]
-    likelihood = restricted_likelihood(y, fixed_columns(len(y), factors, fixed), random, terms)
+    columns = fixed_columns(len(y), factors, fixed)
+    _check_spread(y, columns, fixed)
+    likelihood = restricted_likelihood(y, columns, random, terms)
     best = minimise(likelihood)
+    if best.variances[-1] <= SPREADLESS * likelihood.scale:
+        raise ValidationError(
+            f"variance components: beside {', '.join(terms)} the {len(y)} numbers do not vary, so "
+            "that no residual can be estimated; if the runs of a cell are copies of one another, "
+            "give each once"
+        )
     ends = [profile(likelihood, best, j, level) for j in range(len(terms) + 1)]
     levels = [part.shape[1] for part in random] + [len(y)]
     components = [
@@ -212,9 +223,15 @@ def profile(
 
     def above(variance: float) -> float:
         nonlocal warm
-        start = warm.copy()
-        start[component] = variance
-        there = minimise(likelihood, start, hold=component, least=least)
+        if variance == estimate:
+            return -bar
+        # From the last point alone the search may stop where V ends to be positive definite.
+        found = []
+        for beside in (warm, base.variances):
+            start = beside.copy()
+            start[component] = variance
+            found.append(minimise(likelihood, start, hold=component, least=least))
+        there = min(found, key=lambda one: one.deviance)
         warm = there.variances
         return there.deviance - base.deviance - bar
 
@@ -244,12 +261,13 @@ def loose_limits(likelihood: Likelihood, component: int) -> np.ndarray:
 def components_of_designs(
     seeds: np.ndarray, initialisations: Sequence[int], orders: Sequence[int]
 ) -> Components:
-    """The components of a board of designs with crossed checkpoints.
+    """The components of a board of designs with several checkpoints.
 
-    Terms: ``design``, ``design:initialisation`` and ``design:order`` (inside a design),
-    ``design:checkpoint`` (what an initialisation does on an order beside that), ``task``,
-    ``design:task``, ``design:checkpoint:task`` and the seeds. Where checkpoints are not crossed,
-    they are one term.
+    Terms: ``design``, ``order`` (what a corpus order does to all designs),
+    ``design:initialisation`` and ``design:order`` (inside a design), ``design:checkpoint`` (what an
+    initialisation does on an order beside that), ``task``, ``design:task``,
+    ``design:checkpoint:task`` and the seeds. Where checkpoints are not crossed, they are one term;
+    where all have one order, there is no ``order``.
 
     Args:
         seeds: (D, R, K, n) score of every run.
@@ -265,6 +283,7 @@ def design_terms(initialisations: Sequence[int], orders: Sequence[int]) -> tuple
     has_crossing = rows * columns == len(orders) and min(rows, columns) > 1
     return (
         "design",
+        *(("order",) if columns > 1 else ()),
         *(("design:initialisation", "design:order") if has_crossing else ()),
         "design:checkpoint",
         "task",
@@ -320,6 +339,17 @@ def _check(
         raise ValidationError(
             f"variance components: no factor {', '.join(sorted(unknown))}; there are "
             f"{', '.join(sorted(factors))}"
+        )
+
+
+def _check_spread(y: np.ndarray, columns: np.ndarray, fixed: Sequence[str]) -> None:
+    """Whether the numbers vary beside the (N, p) orthonormal columns of what is fixed."""
+    left = y - columns @ (columns.T @ y)
+    if (left**2).sum() <= SPREADLESS**2 * (y**2).sum():
+        beside = f" beside {', '.join(fixed)}" if fixed else f": each is {y[0]:g}"
+        raise ValidationError(
+            f"variance components: the {len(y)} numbers do not vary{beside}; there is no variance "
+            "to share out"
         )
 
 

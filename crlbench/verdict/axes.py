@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -51,6 +52,7 @@ from crlbench.stats.stability import (
     task_stability,
 )
 from crlbench.stats.stress import stress_replicates, task_stress
+from crlbench.stats.task_sample import interval_over_tasks
 from crlbench.verdict.task_runs import TaskRuns
 
 Axis = Literal["efficiency", "stability", "generalization"]
@@ -67,6 +69,14 @@ NEW_SIGN = "Λ_new"
 
 MARGIN = 0.05
 """Half-width of the region of equivalence, the same on every axis."""
+
+
+LIMITS: dict[Axis, tuple[float, float]] = {
+    "efficiency": (-math.inf, math.inf),
+    "stability": (0.0, 1.0),
+    "generalization": (-math.inf, math.inf),
+}
+"""Between which the number of an axis lies by its definition."""
 
 
 IN_MEMORY = {"json": None}
@@ -185,7 +195,8 @@ class Evidence:
         """
         runs = self.tasks[task]
         if part == "stability":
-            return None if runs.stability is None else runs.stability_rows
+            lacks_stress = runs.stressed and runs.stress is None
+            return None if runs.stability is None or lacks_stress else runs.stability_rows
         if part == "efficiency":
             return None if any(m.lam is None for m in runs.measures) else runs.ranked_lam
         if runs.gen_parts is None:
@@ -366,7 +377,7 @@ def score_of(axis: Axis, parts: Mapping[str, Replicates], evidence: Evidence) ->
     replicates = list(parts.values())
     interval_of = shortfall_interval if axis == "stability" else axis_interval
     interval = interval_of(replicates)
-    wider = wider_interval(replicates, evidence.count, evidence.seed)
+    wider = _wider(axis, replicates, evidence)
     if wider is not None and interval is not None:
         wider = wider.union(interval)
     return AxisScore(
@@ -382,6 +393,20 @@ def score_of(axis: Axis, parts: Mapping[str, Replicates], evidence: Evidence) ->
         spread=spread(replicates),
         new=_is_new(axis, evidence),
     )
+
+
+def _wider(axis: Axis, parts: Sequence[Replicates], evidence: Evidence) -> Interval | None:
+    """Over other tasks, by the rules of the protocol."""
+    if not any(runs.ranks_new for runs in evidence.tasks.values()):
+        return wider_interval(parts, evidence.count, evidence.seed)
+    return interval_over_tasks(
+        [part.location for part in parts],
+        over_tasks(parts),
+        [len(part.values) for part in parts],
+        bounds=LIMITS[axis],
+        count=evidence.count,
+        seed=evidence.seed,
+    ).interval
 
 
 IntervalOf = Callable[[Sequence[Replicates]], Interval | None]

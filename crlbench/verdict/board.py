@@ -9,8 +9,8 @@ a ranking of the entries that rank. An entry's numbers are a function of its own
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
@@ -38,6 +38,8 @@ from crlbench.verdict.axes import (
 )
 from crlbench.verdict.board_conditions import board_tasks, same_conditions
 from crlbench.verdict.census import Archive, Standing
+from crlbench.verdict.design_ranking import DesignRanking, draw_lines, rank_designs
+from crlbench.verdict.design_rows import ranks_new
 from crlbench.verdict.efficiency import Efficiency, Speed, TaskEfficiency
 from crlbench.verdict.entry import Control, Entry, make_entry
 from crlbench.verdict.improvements import Improvement, improvement_of
@@ -252,6 +254,10 @@ def board_of(
         for axis in AXES
     ]
     ranked = [one.rank() for one in wanted] if rank is None else rank(wanted)
+    rankings = {
+        recipe: with_lines({one.axis: one for one in ranked if one.recipe == recipe})
+        for recipe in by_recipe
+    }
     return Board(
         track=first.protocol.track,
         track_version=first.protocol.track_version,
@@ -264,15 +270,13 @@ def board_of(
         placebo_only=tuple(
             dict.fromkeys(one.name for one in controls if one.name not in names)
         ),
-        rankings={
-            recipe: {one.axis: one for one in ranked if one.recipe == recipe}
-            for recipe in by_recipe
-        },
+        rankings=rankings,
         improvement={
             recipe: improve(recipe_entries) for recipe, recipe_entries in by_recipe.items()
         },
         correlations={
-            recipe: correlate_axes(recipe_entries) for recipe, recipe_entries in by_recipe.items()
+            recipe: correlate_axes(recipe_entries, rankings[recipe])
+            for recipe, recipe_entries in by_recipe.items()
         },
         unranked=unranked,
         margin=MARGIN,
@@ -331,8 +335,17 @@ def _entries(
     return entries, controls
 
 
-def correlate_axes(entries: Sequence[Entry]) -> tuple[Correlation, ...]:
-    """Spearman's correlation of every pair of axes over the entries of a recipe."""
+def correlate_axes(
+    entries: Sequence[Entry], rankings: Mapping[Axis, AxisRanking] | None = None
+) -> tuple[Correlation, ...]:
+    """Spearman's correlation of every pair of axes over the entries of a recipe.
+
+    Args:
+        rankings: of the recipe by axis. Where they have rows of designs, these are correlated.
+    """
+    rows = {axis: one.designs.rows for axis, one in (rankings or {}).items() if one.designs}
+    if rows:
+        return correlations({a: [row.score.value for row in of] for a, of in rows.items()})
     return correlations({axis: [entry.axes[axis].value for entry in entries] for axis in AXES})
 
 
@@ -345,6 +358,8 @@ def rank_entries(
     tests: Tests | None = None,
 ) -> AxisRanking:
     """Rank the entries of one recipe; ``unranked`` says why nothing may be ranked."""
+    if any(map(ranks_new, entries)):
+        return _of_rows(axis, recipe, rank_designs(axis, entries, unranked))
     taking = [entry for entry in entries if entry.ranks]
     with_score = [entry for entry in taking if entry.axes[axis].value is not None]
     return rank_axis(
@@ -356,6 +371,27 @@ def rank_entries(
         reason=unranked,
         replicates=replicates,
         tests=tests,
+    )
+
+
+def with_lines(rankings: Mapping[Axis, AxisRanking]) -> dict[Axis, AxisRanking]:
+    """The rankings of a recipe, those of designs with the false-discovery line of their page."""
+    known = {axis: one.designs for axis, one in rankings.items() if one.designs is not None}
+    lines = dict(zip(known, draw_lines(list(known.values())), strict=True))
+    return {
+        axis: replace(one, designs=lines[axis]) if axis in lines else one
+        for axis, one in rankings.items()
+    }
+
+
+def _of_rows(axis: Axis, recipe: str, found: DesignRanking) -> AxisRanking:
+    return AxisRanking(
+        axis=axis,
+        recipe=recipe,
+        ranking=found.ranking,
+        left_out=found.left_out,
+        survival=found.survival,
+        designs=found.designs,
     )
 
 

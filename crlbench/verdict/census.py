@@ -31,6 +31,7 @@ from crlbench.contract.retractions import (
 )
 from crlbench.disk.names import PLAN_NAME
 from crlbench.disk.packed import PACKED
+from crlbench.stats.intervals import MIN_SEEDS_TOGETHER
 from crlbench.verdict.attempts import Attempts, Key, check_declared, key_of, read_attempts
 from crlbench.verdict.badges import read_badges
 from crlbench.verdict.protocols import rules_of
@@ -121,6 +122,13 @@ class Census:
         return "ranked", ()
 
     @property
+    def is_whole(self) -> bool:
+        """Whether it may stand for a checkpoint of a design: all declared runs are there, with
+        enough seeds to say how seeds differ."""
+        barred = self.shortened or self.retracted or self.unrankable or not self.declared
+        return not barred and self.n >= MIN_SEEDS_TOGETHER and not self._gaps()
+
+    @property
     def decides(self) -> bool:
         """Whether verdicts on pairs may lean on it, which need no control arm as ranks do."""
         return not (self.shortened or self.retracted or self._obstacles())
@@ -149,6 +157,11 @@ class Census:
         if not counts <= set(DECLARED_SEEDS):
             numbers = " and ".join(map(str, sorted(counts)))
             obstacles.append(f"Ranking needs 5, 10 or 20 seeds; this has {numbers}.")
+        return (*obstacles, *self._gaps())
+
+    def _gaps(self) -> tuple[str, ...]:
+        """Where the runs are not those that were declared."""
+        obstacles = []
         beyond = [t for t, runs in self.runs.items() if len(runs) > self.declared.get(t, len(runs))]
         if beyond:
             obstacles.append(

@@ -25,6 +25,7 @@ from crlbench.verdict.census import Standing
 from crlbench.verdict.compare_axis import By, TaskView, set_side_by_side, task_views
 from crlbench.verdict.compare_read import Loaded
 from crlbench.verdict.compare_unequal import Unequal, watermark
+from crlbench.verdict.discovery import Discovery, Test, draw_line
 from crlbench.verdict.entry import Control, Entry
 from crlbench.verdict.pairs import Pair, compare_pair
 from crlbench.verdict.plain_data import plain
@@ -100,6 +101,8 @@ class Comparison:
     pairs: tuple[Pair, ...]
     crlbench: tuple[str, ...]
     bootstrap: dict[str, Any]
+    line: Discovery | None = added_field(None)
+    """The false-discovery line over all pairs and axes, under protocol CRL-2."""
 
     @property
     def signs(self) -> dict[Axis, str]:
@@ -150,6 +153,7 @@ def compare(
         compare_pair(one.entry, other.entry, axes, margin, names, (a, b), bool(differing_entries))
         for (a, one), (b, other) in combinations(by_letter, 2)
     )
+    pairs, line = _with_line(pairs, margin)
     return Comparison(
         schema_version=1,
         axes=tuple(axes),
@@ -163,7 +167,25 @@ def compare(
         pairs=pairs,
         crlbench=tuple(sorted({r.record.crlbench.version for one in loaded for r in one.runs})),
         bootstrap=loaded[0].board.bootstrap,
+        line=line,
     )
+
+
+def _with_line(pairs: tuple[Pair, ...], margin: float) -> tuple[tuple[Pair, ...], Discovery | None]:
+    """The pairs with the rate at which each verdict stays; as they are under protocol CRL-1."""
+    shown = [one for pair in pairs for one in pair.axes.values()]
+    if all(one.error is None for one in shown):
+        return pairs, None
+    tests = [
+        Test(one.effect.value if one.effect else None, one.error, one.df, one.call) for one in shown
+    ]
+    marks, line = draw_line(tests, margin)
+    rates = {id(one): mark.q for one, mark in zip(shown, marks, strict=True)}
+    marked = [
+        replace(pair, axes={a: replace(one, q=rates[id(one)]) for a, one in pair.axes.items()})
+        for pair in pairs
+    ]
+    return tuple(marked), line
 
 
 def _side(

@@ -142,6 +142,16 @@ class Entry:
     evidence: Evidence = field(metadata=IN_MEMORY, repr=False, compare=False)
     mode: Control | None = added_field(None)
     """The arm that is paid for agreeing with the start model; its net is *Taught*."""
+    checkpoint: str | None = added_field(None)
+    """Which pretraining of its design it is, like ``i1o0``, where the design has several."""
+    is_whole: bool = field(default=False, metadata=IN_MEMORY)
+    """Whether it may count among the checkpoints of its design: nothing that was declared is
+    missing, and every task has three seeds. A rank needs more."""
+
+    @property
+    def slug(self) -> str:
+        """Name of the model without its revision: that of its design."""
+        return self.model.partition("@")[0]
 
     @property
     def ranks(self) -> bool:
@@ -245,6 +255,8 @@ def make_entry(
         ),
         evidence=evidence,
         mode=_control(beside.get("mode"), evidence, rules_of(first.record)),
+        checkpoint=subject.checkpoint,
+        is_whole=census.is_whole,
     )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from crlbench.stats.intervals import MIN_SEEDS_TOGETHER
 from crlbench.stats.profiles import improvement
+from crlbench.verdict.design_rows import counting, group_entries
 from crlbench.verdict.entry import Entry
 from crlbench.verdict.plain_data import plain
 
@@ -23,15 +24,18 @@ class Improvement:
 
 
 def improvement_of(entries: Sequence[Entry]) -> Improvement:
-    """How likely each entry with a Λ improves more than each other one."""
-    with_score = [entry for entry in entries if entry.axes["efficiency"].value is not None]
-    names = tuple(entry.name for entry in with_score)
-    tasks = sorted({task for entry in with_score for task in entry.task_names})
-    strata, few = [], np.zeros((len(with_score), len(with_score)), dtype=bool)
+    """How likely each row with a Λ improves more than each other one: an entry, or a design, of
+    which a run of any checkpoint is drawn."""
+    with_score = {
+        group.name: counted
+        for group in group_entries(entries)
+        if (counted := counting("efficiency", group))
+    }
+    names, of_rows = tuple(with_score), list(with_score.values())
+    tasks = sorted({task for row in of_rows for entry in row for task in entry.task_names})
+    strata, few = [], np.zeros((len(names), len(names)), dtype=bool)
     for task in tasks:
-        rows = [
-            e.evidence.seeds("efficiency", task) if task in e.task_names else [] for e in with_score
-        ]
+        rows = [_seeds(row, task) for row in of_rows]
         seeds = np.array([len(row) for row in rows])
         both = np.minimum.outer(seeds, seeds)
         few |= (both > 0) & (both < MIN_SEEDS_TOGETHER)
@@ -41,5 +45,11 @@ def improvement_of(entries: Sequence[Entry]) -> Improvement:
         strata.append(table)
     if not strata:
         return Improvement((), ())
-    share = np.where(few & ~np.eye(len(with_score), dtype=bool), np.nan, improvement(strata))
+    share = np.where(few & ~np.eye(len(names), dtype=bool), np.nan, improvement(strata))
     return Improvement(names, tuple(tuple(plain(row)) for row in share))
+
+
+def _seeds(row: Sequence[Entry], task: str) -> np.ndarray:
+    """Λ of all seeds of a task, over the checkpoints of a row."""
+    known = [e.evidence.seeds("efficiency", task) for e in row if task in e.task_names]
+    return np.concatenate([values for values in known if values is not None] or [np.array([])])

@@ -32,6 +32,11 @@ from crlbench.stats.thresholds import Arrival
 from crlbench.stats.tiers import Leader, Ranking, Standing
 from crlbench.verdict.axes import AXES, Axis, AxisScore, Estimate, Evidence, Generalization
 from crlbench.verdict.census import vanished
+from crlbench.verdict.design_pairs import DesignPair
+from crlbench.verdict.design_ranking import AxisDesigns, TaskRanks
+from crlbench.verdict.design_rows import CheckpointScore, DesignRow
+from crlbench.verdict.design_spread import DesignSpread, SpreadPart
+from crlbench.verdict.discovery import Discovery
 from crlbench.verdict.efficiency import Efficiency, Speed, TaskEfficiency
 from crlbench.verdict.entry import Control, Entry
 from crlbench.verdict.entry_novelty import EntryNovelty
@@ -58,6 +63,8 @@ CLASSES: tuple[type, ...] = (
     *(Pair, PairAxis, Effect),
     *(AxisRanking, Ranking, Standing, Leader, Improvement),
     *(EntryNovelty, Novelty, PassAtK, Correlation, TaskStress),
+    *(AxisDesigns, DesignRow, CheckpointScore, DesignPair, Discovery, TaskRanks),
+    *(DesignSpread, SpreadPart),
 )
 """Dataclasses that entries, pairs and rankings are made of."""
 _FIELDS = tuple(tuple(field.name for field in dataclasses.fields(kind)) for kind in CLASSES)

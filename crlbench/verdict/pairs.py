@@ -7,11 +7,12 @@ that tables, pages and the site show.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
+from crlbench.base.added import added_field
 from crlbench.stats.intervals import (
     MIN_SEEDS,
     MIN_SEEDS_TOGETHER,
@@ -24,11 +25,13 @@ from crlbench.stats.intervals import (
     paired_with_replicates,
     trimmed_mean,
 )
+from crlbench.stats.paired_error import paired_error
 from crlbench.stats.profiles import improvement
 from crlbench.stats.resampling import wider_difference
 from crlbench.stats.stability import headline, shares
 from crlbench.stats.stress import COLUMNS, rows_headline
-from crlbench.verdict.axes import AXES, MARGIN, Axis
+from crlbench.stats.task_sample import interval_over_tasks
+from crlbench.verdict.axes import AXES, IN_MEMORY, LIMITS, MARGIN, Axis
 from crlbench.verdict.entry import Entry
 
 Call = Literal["better", "equivalent", "worse", "undecided", "preview"]
@@ -52,6 +55,10 @@ class AxisPair:
     left_out: tuple[str, ...]
     """Tasks of either, of those asked for, that were not compared."""
     reason: str | None
+    error: float | None = None
+    """Standard error of the difference; under protocol CRL-2, where two seeds say it."""
+    df: float | None = None
+    """Its degrees of freedom."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +99,12 @@ class PairAxis:
     tasks: tuple[str, ...]
     left_out: tuple[str, ...]
     reason: str | None
+    error: float | None = field(default=None, metadata=IN_MEMORY)
+    """Standard error of the difference, under protocol CRL-2."""
+    df: float | None = field(default=None, metadata=IN_MEMORY)
+    """Its degrees of freedom."""
+    q: float | None = added_field(None)
+    """Smallest false-discovery rate at which the verdict stays, where a page draws the line."""
 
     @property
     def call(self) -> Call | None:
@@ -124,10 +137,13 @@ def paired_axes(
         margin: half-width of the region of equivalence.
         tasks: only these; None for all that both have.
     """
-    return {axis: _pair(axis, a, b, margin, tasks) for axis in AXES}
+    return {axis: paired_axis(axis, a, b, margin, tasks) for axis in AXES}
 
 
-def _pair(axis: Axis, a: Entry, b: Entry, margin: float, tasks: Sequence[str] | None) -> AxisPair:
+def paired_axis(
+    axis: Axis, a: Entry, b: Entry, margin: float = MARGIN, tasks: Sequence[str] | None = None
+) -> AxisPair:
+    """The same on one axis."""
     task_names = set(a.task_names) | set(b.task_names) if tasks is None else set(tasks)
     common = sorted(task_names & set(a.task_names) & set(b.task_names))
     if axis == "stability":
@@ -145,11 +161,16 @@ def _pair(axis: Axis, a: Entry, b: Entry, margin: float, tasks: Sequence[str] | 
             replicates[task] = parts
     base, arm = ([parts[side] for parts in replicates.values()] for side in (0, 1))
     by_variance = axis == "stability"
-    effect = wider = None
+    effect = wider = error = None
     apart = differences(base, arm)
+    is_second = b.axes["efficiency"].new
     if replicates:
         effect, whole = paired_with_replicates(base, arm, margin, by_variance, apart)
-        wider = wider_difference(whole, base, arm, b.evidence.count, b.evidence.seed)
+        if is_second:
+            wider = _over_tasks(axis, whole, base, arm, b)
+            error = paired_error(apart, [len(part.values) for part in base])
+        else:
+            wider = wider_difference(whole, base, arm, b.evidence.count, b.evidence.seed)
         if wider is not None and effect.interval is not None:
             wider = wider.union(effect.interval)
     return AxisPair(
@@ -164,7 +185,30 @@ def _pair(axis: Axis, a: Entry, b: Entry, margin: float, tasks: Sequence[str] | 
         seeds={task: prefix[task] for task in replicates},
         left_out=tuple(sorted(task_names - set(replicates))),
         reason=None if replicates else _reason(axis, a, b),
+        error=None if error is None else error[0],
+        df=None if error is None else error[1],
     )
+
+
+def _over_tasks(
+    axis: Axis,
+    whole: np.ndarray,
+    base: Sequence[Replicates],
+    arm: Sequence[Replicates],
+    entry: Entry,
+) -> Interval | None:
+    """The difference over other tasks by the rules of protocol CRL-2."""
+    sizes = [len(part.values) for part in base]
+    low, high = LIMITS[axis]
+    return interval_over_tasks(
+        [y.location - x.location for x, y in zip(base, arm, strict=True)],
+        whole,
+        sizes,
+        difference=True,
+        bounds=(low - high, high - low),
+        count=entry.evidence.count,
+        seed=entry.evidence.seed,
+    ).interval
 
 
 def _protocols_differ(a: Entry, b: Entry) -> bool:
@@ -233,6 +277,8 @@ def _pair_axis(pair: AxisPair, a: Entry, b: Entry, silence: Silence) -> PairAxis
         tasks=pair.tasks,
         left_out=pair.left_out,
         reason=pair.reason,
+        error=pair.error,
+        df=pair.df,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
+from crlbench.base.added import added_field
 from crlbench.base.parallel import spread
 from crlbench.stats.generalization import WEIGHTS, weightings
 from crlbench.stats.intervals import MIN_SEEDS, REPLICATES, plain_mean, trimmed_mean
@@ -18,6 +19,7 @@ from crlbench.stats.stress import COLUMNS, rows_headline, swapped_stress_differe
 from crlbench.stats.swaps import SWAP_SEED, Randomisation, Tested, randomise
 from crlbench.stats.tiers import ALPHA, Ranking, pool_errors, rank, tiers_of_many
 from crlbench.verdict.axes import Axis
+from crlbench.verdict.design_ranking import AxisDesigns
 
 WEIGHTINGS = 64
 """Re-weightings that are looked at together: with 200 models they take 100 MB."""
@@ -38,6 +40,8 @@ class AxisRanking:
     survival: dict[str, float] | None
     """Generalization only: per entry the share of 2,000 random re-weightings of the four λ under
     which it stays in its tier; None on the other axes and where there is no ranking."""
+    designs: AxisDesigns | None = added_field(None)
+    """The rows of a board of protocol CRL-2, whose names the ranking has."""
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ def test_a_pair_that_was_not_compared_has_no_verdict() -> None:
     assert np.isnan(line.q_differ).all() and np.isnan(line.q_equivalent).all()
 
 
-def test_a_page_counts_what_its_verdicts_say() -> None:
+def test_without_a_page_verdicts_are_those_of_the_tests() -> None:
     """Equivalence is asked first, as in a verdict; both hypotheses of every pair are counted."""
     value = np.array([0.2, 0.02, 0.0, 0.04, math.nan])
     error = np.array([0.01, 0.008, 0.005, 0.03, 0.01])
@@ -72,12 +72,63 @@ def test_a_page_counts_what_its_verdicts_say() -> None:
     )
     assert line.q_differ == pytest.approx(q[:5], nan_ok=True)
     assert line.q_equivalent == pytest.approx(q[5:], nan_ok=True)
-    assert (line.differ, line.differ_stay) == (1, 1)
     # The second pair differs by its own test too, and is equivalent all the same.
     assert difference_p(value, error, 20)[1] < 0.05
+    assert line.says_different.tolist() == [True, False, False, False, False]
+    assert line.says_equivalent.tolist() == [False, True, True, False, False]
+    assert line.stays.tolist() == [True, True, True, False, False]
+    assert (line.differ, line.differ_stay) == (1, 1)
     assert (line.equivalent, line.equivalent_stay) == (2, 2)
     strict = discoveries(value, error, 20, 0.05, rate=1e-9)
     assert (strict.differ_stay, strict.equivalent_stay) == (1, 0)
+
+
+def test_verdicts_near_the_rate_stay_or_fall_by_their_own_hypothesis() -> None:
+    """Ten pairs: a difference with p of .012 has q of .29 and falls; one with 1e-5 stays. A pair
+    that is equivalent stays by the p-value of equivalence, however little it differs."""
+    t = stats.t.ppf(1 - np.array([0.006, 5e-6]), 30)
+    value = np.concatenate([t * 0.01, [0.0], np.linspace(0.05, 0.06, 7)])
+    error = np.array([0.01, 0.01, 0.001, *[0.04] * 7])
+    line = discoveries(value, error, 30, 0.0201)
+    assert line.says_different.tolist() == [True, True] + [False] * 8
+    assert line.says_equivalent.tolist() == [False, False, True] + [False] * 7
+    assert line.stays.tolist() == [False, True, True] + [False] * 7
+    assert (line.differ, line.differ_stay, line.equivalent, line.equivalent_stay) == (2, 1, 1, 1)
+    m, harmonic = 20, sum(1 / j for j in range(1, 21))
+    assert line.q_differ[1] == pytest.approx(1e-5 * m * harmonic / 2)
+    # The hypothesis that was not rejected does not keep a verdict.
+    assert line.q_equivalent[0] > 0.9 and line.q_differ[2] == 1.0
+
+
+def test_a_page_says_its_own_verdicts() -> None:
+    value = np.array([0.2, 0.2, 0.001, 0.001, 0.2])
+    error = np.array([0.01, 0.01, 0.005, 0.005, math.nan])
+    verdicts = ["better", "undecided", "equivalent", "undecided", "worse"]
+    line = discoveries(value, error, 20, 0.05, verdicts=verdicts)
+    assert line.says_different.tolist() == [True, False, False, False, True]
+    assert line.says_equivalent.tolist() == [False, False, True, False, False]
+    # What is undecided does not stay, and neither does a verdict without a p-value.
+    assert line.stays.tolist() == [True, False, True, False, False]
+    assert (line.differ, line.differ_stay, line.equivalent, line.equivalent_stay) == (2, 1, 1, 1)
+    tests = discoveries(value, error, 20, 0.05)
+    assert line.q_differ == pytest.approx(tests.q_differ, nan_ok=True)
+    with pytest.raises(ValidationError, match="1 verdicts for 5 pairs"):
+        discoveries(value, error, 20, 0.05, verdicts=["better"])
+
+
+def test_all_axes_of_a_page_are_one_family() -> None:
+    """A difference that stays on its own axis falls when 500 further tests stand beside it."""
+    value, error = np.array([0.042]), np.array([0.01])
+    alone = discoveries(value, error, 30, 0.01)
+    assert alone.stays.tolist() == [True]
+    more = np.concatenate([value, np.full(250, 0.005)])
+    errors = np.concatenate([error, np.full(250, 0.02)])
+    margins = np.concatenate([[0.01], np.full(250, 0.02)])
+    page = discoveries(more, errors, 30, margins)
+    assert page.says_different[0] and not page.stays[0]
+    equal = [equivalence_p(value, error, 30, 0.01), equivalence_p(more[1:], errors[1:], 30, 0.02)]
+    p = np.concatenate([difference_p(more, errors, 30), *equal])
+    assert page.q_equivalent == pytest.approx(adjust(p)[251:])
 
 
 def test_the_false_share_of_dependent_verdicts_stays_below_the_rate() -> None:

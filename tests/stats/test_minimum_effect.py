@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from scipy import stats
 
 from crlbench.errors import ValidationError
 from crlbench.stats.minimum_effect import (
+    MinimumEffect,
     break_tiers,
     critical,
     minimum_effect_tiers,
+    pair_degrees,
     pair_errors,
 )
 from crlbench.stats.rank_over_tasks import bar
@@ -58,10 +62,60 @@ def test_equivalent_neighbours_stay_in_one_tier() -> None:
     assert broken.tier.max() == 3
 
 
-def test_entries_stand_by_estimate_and_ties_in_their_order() -> None:
-    found = minimum_effect_tiers([0.2, 0.9, 0.2, 0.5], even(4, 0.01), 30, 0.05)
-    assert found.order == (1, 3, 0, 2)
-    assert found.tier.tolist() == [3, 1, 3, 2]
+def test_entries_stand_by_estimate_and_equal_ones_by_name() -> None:
+    values, errors = [0.2, 0.9, 0.2, 0.5], even(4, 0.01)
+    found = minimum_effect_tiers(values, errors, 30, 0.05, names=["d", "b", "a", "c"])
+    assert found.order == (1, 3, 2, 0)
+    assert found.tier.tolist() == [3, 1, 3, 2] and found.anchors == (1, 3, 2)
+    assert minimum_effect_tiers(values, errors, 30, 0.05).order == (1, 3, 0, 2)
+    with pytest.raises(ValidationError, match="each needs its own"):
+        minimum_effect_tiers(values, errors, 30, 0.05, names=["a", "b", "a", "c"])
+
+
+def permuted(
+    found: MinimumEffect, names: list[str], place: tuple[int, ...]
+) -> tuple[dict[str, int], list[str], list[str]]:
+    """Tiers, order and anchors by name, of entries that came in another order."""
+    by_place = [names[at] for at in place]
+    tiers = dict(zip(by_place, found.tier.tolist(), strict=True))
+    return (
+        tiers,
+        [by_place[at] for at in found.order],
+        [by_place[at] for at in found.anchors],
+    )
+
+
+def test_tiers_do_not_depend_on_the_order_in_which_equal_entries_come() -> None:
+    """Two share the first place; one of them beats all that are below, the other does not."""
+    values, names = np.array([0.6, 0.6, 0.4, 0.4, 0.2]), list("abcde")
+    errors = even(5, 0.01)
+    errors[1, :] = errors[:, 1] = 0.08
+    seen = []
+    for place in itertools.permutations(range(5)):
+        at = np.array(place)
+        found = minimum_effect_tiers(
+            values[at], errors[np.ix_(at, at)], 30, 0.05, names=[names[k] for k in place]
+        )
+        seen.append(permuted(found, names, place))
+        without = minimum_effect_tiers(values[at], errors[np.ix_(at, at)], 30, 0.05)
+        assert permuted(without, names, place)[0] == seen[0][0]
+    assert all(one == seen[0] for one in seen)
+    # b does not beat c and d, so a does not part from them either.
+    tiers = {"a": 1, "b": 1, "c": 1, "d": 1, "e": 2}
+    assert seen[0] == (tiers, ["a", "b", "c", "d", "e"], ["a", "e"])
+
+
+def test_the_verdicts_of_the_page_decide_who_beats_whom() -> None:
+    values, errors = [0.9, 0.5, 0.1], even(3, 0.01)
+    free = minimum_effect_tiers(values, errors, 30, 0.05)
+    assert free.tier.tolist() == [1, 2, 3]
+    better = np.triu(np.ones((3, 3), dtype=bool), 1)
+    assert minimum_effect_tiers(values, errors, 30, 0.05, better=better).tier.tolist() == [1, 2, 3]
+    # The page calls the first two undecided: they are not parted, and their ranks overlap.
+    better[0, 1] = False
+    found = minimum_effect_tiers(values, errors, 30, 0.05, better=better)
+    assert found.tier.tolist() == [1, 1, 2] and not found.beats[0, 1] and found.low[0, 1] > 0.05
+    assert found.ranks.tolist() == [[1, 2], [1, 2], [3, 3]]
 
 
 def test_no_pair_is_in_two_tiers_and_equivalent() -> None:
@@ -104,22 +158,61 @@ def test_degrees_of_freedom_may_differ_by_pair() -> None:
     df = np.array([[np.nan, 4.9, 200], [4.9, np.nan, 16], [200, 16, np.nan]])
     bars = critical(3, df)
     assert bars[0, 1] == bar(3, 5) and bars[1, 2] == bar(3, 17) and bars[0, 2] == bar(3, 61)
+    # Between two steps the bar is that of the lower one.
+    between = critical(3, np.array([8.0, 9.99, 10.0 - 1e-9, 17.0, 0.5]))
+    assert between.tolist() == [bar(3, 9), bar(3, 9), bar(3, 11), bar(3, 17), bar(3, 2)]
     assert critical(1, 16) == 0
+    assert critical(3, np.array([np.inf, 61.0])).tolist() == [bar(3, 61)] * 2
+
+
+@pytest.mark.parametrize("models", [2, 5, 8])
+def test_with_one_variance_the_bar_is_tukeys(models: int) -> None:
+    tukey = stats.studentized_range.ppf(0.95, models, 12) / np.sqrt(2)
+    found = critical(models, 12.7, has_one_variance=True)
+    assert float(found) == pytest.approx(tukey)
+    assert models == 2 or float(found) < float(critical(models, 12.7))
+    reach = minimum_effect_tiers(np.zeros(models), even(models, 0.01), 12, 0, has_one_variance=True)
+    assert reach.high[0, 1] == pytest.approx(0.01 * tukey)
 
 
 def test_breaks_need_the_anchor_and_no_equivalent_pair() -> None:
     beats = np.array([[0, 1, 1], [0, 0, 0], [0, 0, 0]], dtype=bool)
     nobody, order = np.zeros((3, 3), dtype=bool), np.array([0, 1, 2])
-    assert break_tiers(order, beats, nobody)[0].tolist() == [1, 2, 2]
+    values = np.array([0.9, 0.5, 0.1])
+    assert break_tiers(order, beats, nobody, values)[0].tolist() == [1, 2, 2]
     # The anchor must be separated from everyone below, also from one with a larger error.
     beats[0, 2] = False
-    assert break_tiers(order, beats, nobody)[0].tolist() == [1, 1, 1]
+    assert break_tiers(order, beats, nobody, values)[0].tolist() == [1, 1, 1]
     beats[0] = [0, 0, 1]
-    assert break_tiers(order, beats, nobody)[0].tolist() == [1, 1, 2]
+    assert break_tiers(order, beats, nobody, values)[0].tolist() == [1, 1, 2]
     alike = nobody.copy()
     alike[1, 2] = alike[2, 1] = True
-    tiers, anchors = break_tiers(order, beats, alike)
+    tiers, anchors = break_tiers(order, beats, alike, values)
     assert tiers.tolist() == [1, 1, 1] and anchors == (0,)
+
+
+def test_degrees_of_freedom_are_those_of_welch_and_satterthwaite() -> None:
+    """Of one task those of a paired t; of tasks with equal spreads the sum; of one task that alone
+    brings variance its own; without any limit where items bring nearly all."""
+    generator = np.random.default_rng(2)
+    seeds = generator.normal(size=(3, 1, 6))
+    errors = np.abs(generator.normal(size=(3, 3)))
+    for i, j in ((0, 1), (1, 2)):
+        errors[i, j] = stats.sem(seeds[i, 0] - seeds[j, 0])
+    found = pair_degrees(seeds, errors)
+    assert found[0, 1] == pytest.approx(5) and found[1, 2] == pytest.approx(5)
+    # More error than the seeds bring comes from items.
+    errors[0, 1] *= 10
+    assert pair_degrees(seeds, errors)[0, 1] == pytest.approx(5 * 10**4)
+    d = np.array([0.1, 0.2, 0.3, 0.4])
+    alike = np.stack([np.tile(d, (4, 1)), np.zeros((4, 4))])
+    none = np.zeros((2, 2))
+    assert pair_degrees(alike, none)[0, 1] == pytest.approx(12)
+    alike[0, 1:] = 0.0
+    assert pair_degrees(alike, none)[0, 1] == pytest.approx(3)
+    assert np.isinf(pair_degrees(alike, none)[0, 0])
+    gap = np.full((2, 2), np.nan)
+    assert np.isnan(pair_degrees(alike, gap)[0, 1])
 
 
 def test_what_does_not_fit_is_refused() -> None:

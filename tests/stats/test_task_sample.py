@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -39,6 +40,8 @@ def test_one_entry_on_four_tasks_has_the_higher_quantile() -> None:
     low, high = student_ends(values)
     half = stats.t.ppf(0.9825, 3) * stats.sem(values)
     assert (float(low), float(high)) == pytest.approx((0.5 - half, 0.5 + half), rel=1e-9)
+    at_90 = stats.t.ppf(1 - 0.7 * 0.1 / 2, 3) * stats.sem(values)
+    assert float(student_ends(values, level=0.9)[1]) == pytest.approx(0.5 + at_90, rel=1e-9)
     five = np.array([0.2, 0.35, 0.5, 0.65, 0.8])
     assert float(student_ends(five)[1]) == pytest.approx(
         0.5 + stats.t.ppf(0.975, 4) * stats.sem(five), rel=1e-9
@@ -51,7 +54,8 @@ def test_the_half_towards_the_long_tail_is_longer() -> None:
     low, high = student_ends(values)
     half = stats.t.ppf(0.975, 5) * stats.sem(values)
     assert g < -1
-    assert float(low) == pytest.approx(values.mean() - half * math.exp(-g), rel=1e-9)
+    factor = math.exp(-g * math.sqrt(4 / 6))
+    assert float(low) == pytest.approx(values.mean() - half * factor, rel=1e-9)
     assert float(high) == pytest.approx(values.mean() + half, rel=1e-9)
     mirrored = student_ends(-values)
     assert (float(mirrored[0]), float(mirrored[1])) == pytest.approx((-float(high), -float(low)))
@@ -61,7 +65,35 @@ def test_skewness_is_scipys_and_0_without_spread() -> None:
     rows = np.random.default_rng(0).exponential(size=(5, 7))
     assert skewness(rows) == pytest.approx(stats.skew(rows, axis=1))
     assert skewness(np.full((2, 4), 0.1)).tolist() == [0.0, 0.0]
-    assert [float(x) for x in stretch(np.array(1.0), np.array(0.5), np.array(0.0))] == [0.5, 1.5]
+    assert [float(x) for x in stretch(np.array(1.0), np.array(0.5), np.array(0.0), 4)] == [0.5, 1.5]
+
+
+def test_the_longer_half_shrinks_with_the_number_of_tasks() -> None:
+    """The same skewness on four, sixteen and sixty-four tasks: exp(1), exp(1/2), exp(1/4)."""
+    one = np.array(1.0)
+    for tasks, power in ((4, 1.0), (16, 0.5), (64, 0.25)):
+        low, high = stretch(np.array(0.0), one, one, tasks)
+        assert (float(low), float(high)) == pytest.approx((-1.0, math.exp(power)))
+
+
+LEVELS = (0.5, 0.8, 0.9, 0.94, 0.95, 0.9501, 0.96, 0.965, 0.97, 0.98, 0.99, 0.999)
+
+
+@pytest.mark.parametrize("tasks", [4, 5, 8])
+@pytest.mark.parametrize("difference", [False, True])
+def test_a_higher_level_holds_a_lower_one(tasks: int, difference: bool) -> None:
+    """Strictly, without replicates and with them."""
+    values = np.random.default_rng(tasks).exponential(0.2, tasks)
+    within = values.mean() + np.random.default_rng(1).normal(0, 0.02, COUNT)
+    for more in ({}, {"within": within, "seeds": [5] * tasks}):
+        found = [
+            interval_over_tasks(
+                values, difference=difference, count=COUNT, level=level, **more
+            ).interval
+            for level in LEVELS
+        ]
+        for inner, outer in itertools.pairwise(found):
+            assert outer.low < inner.low and inner.high < outer.high
 
 
 def test_it_holds_the_intervals_of_protocol_1() -> None:
@@ -120,7 +152,7 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("tasks", [4, 6, 8, 10])
+@pytest.mark.parametrize("tasks", [4, 5, 6, 8, 10])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_it_covers_one_entry(tasks: int, shape: str) -> None:
     """93 to 98 %, with two standard errors of 4,000 boards; Student's own misses skewed tasks."""
@@ -133,7 +165,7 @@ def test_it_covers_one_entry(tasks: int, shape: str) -> None:
         assert (np.abs(t) <= stats.t.ppf(0.975, tasks - 1)).mean() < 0.915
 
 
-@pytest.mark.parametrize("tasks", [4, 6, 8, 10])
+@pytest.mark.parametrize("tasks", [4, 5, 6, 8, 10])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_it_covers_a_difference(tasks: int, shape: str) -> None:
     pairs = SHAPES[shape](np.random.default_rng([8, tasks]), (2, BOARDS, tasks))

@@ -272,6 +272,7 @@ def test_a_board_of_designs_has_its_terms() -> None:
     found = components_of_designs(y, STARTS, ORDERS)
     assert [one.name for one in found.components] == [
         "design",
+        "order",
         "design:initialisation",
         "design:order",
         "design:checkpoint",
@@ -281,13 +282,52 @@ def test_a_board_of_designs_has_its_terms() -> None:
         RESIDUAL,
     ]
     assert found.balanced and found[RESIDUAL].spread == pytest.approx(0.014, rel=0.15)
-    assert [one.levels for one in found.components][:4] == [5, 15, 10, 30]
+    assert [one.levels for one in found.components][:5] == [5, 2, 15, 10, 30]
     low, high = (found["task"].spread_interval.low, found["task"].spread_interval.high)
     assert low**2 == pytest.approx(found["task"].interval.low) and low < 0.22 < high
     apart = components_of_designs(y[:, :3], (0, 1, 2), (0, 1, 2))
-    assert "design:order" not in {one.name for one in apart.components}
+    names = {one.name for one in apart.components}
+    assert "order" in names and "design:order" not in names
+    on_one = components_of_designs(y[:, ::2], (0, 1, 2), (0, 0, 0))
+    assert "order" not in {one.name for one in on_one.components}
     again = components_of_designs(y, STARTS, ORDERS)
     assert again == found
+
+
+def test_what_an_order_does_to_all_designs_is_a_term_of_its_own() -> None:
+    """It moves no other component, and is the mean square of the orders in closed form."""
+    generator = np.random.default_rng(14)
+    starts, orders = 0.1 * generator.normal(size=(6, 3)), 0.1 * generator.normal(size=(6, 2))
+    own = starts[:, STARTS] + orders[:, ORDERS]
+    y = board(14, (6, 6, 4, 2)) + own[..., None, None]
+    steps = np.array([0.0, 1.0] * 3)[:, None, None]
+    ours, theirs = (components_of_designs(y + step * steps, STARTS, ORDERS) for step in (1.0, 0.5))
+    moved = y + 0.5 * steps
+    by_order = moved.reshape(6, 3, 2, 4, 2).mean(axis=(1, 3, 4))
+    whole = by_order.mean(axis=0)
+    rest = by_order - by_order.mean(axis=1, keepdims=True) - whole + whole.mean()
+    left = (rest**2).sum() / 5
+    wanted = whole.var(ddof=1) - left / 6
+    assert theirs["design:order"].variance > 0
+    assert theirs["order"].variance == pytest.approx(wanted, rel=1e-4)
+    assert theirs["order"].spread == pytest.approx(0.5 / math.sqrt(2), rel=0.3)
+    for one in theirs.components:
+        if one.name not in ("order", "design:order"):
+            assert one.variance == pytest.approx(ours[one.name].variance, rel=1e-3, abs=1e-6)
+
+
+def test_numbers_that_do_not_vary_are_refused() -> None:
+    g = np.arange(12) // 3
+    with pytest.raises(ValidationError, match="the 12 numbers do not vary: each is 0.3; there is"):
+        variance_components([0.3] * 12, {"g": g}, ("g",))
+    h = np.arange(12) % 3
+    with pytest.raises(ValidationError, match="the 12 numbers do not vary beside h"):
+        variance_components(0.1 * h, {"g": g, "h": h}, ("g",), ("h",))
+    # Every group has one number, again and again: no residual.
+    for keep in (slice(None), slice(None, -1)):
+        values = np.random.default_rng(0).normal(size=4)[g]
+        with pytest.raises(ValidationError, match="beside g the 1[12] numbers do not vary"):
+            variance_components(values[keep], {"g": g[keep]}, ("g",))
 
 
 def test_the_order_of_numbers_does_not_matter() -> None:
@@ -349,3 +389,30 @@ def test_profile_intervals_cover() -> None:
             there = minimise(likelihood, start, hold=component, least=least)
             hits[component] += there.deviance - base.deviance <= profile_bar()
     assert ((hits / 400 >= 0.91) & (hits / 400 <= 0.985)).all(), hits / 400
+
+
+def test_a_profile_does_not_stop_where_v_ceases_to_be_positive_definite() -> None:
+    """Two designs of three checkpoints on four tasks, one number each: from the last point alone
+    the search stopped above the least deviance, and the estimate seemed to lie outside."""
+    numbers = [
+        *(0.883, 0.904, 0.924, 0.908, 0.939, 0.922, 0.942, 0.941, 0.851, 0.943, 0.93, 0.929),
+        *(0.9, 0.966, 0.901, 0.881, 0.946, 0.959, 0.952, 0.967, 0.931, 0.968, 0.97, 0.938),
+    ]
+    design, order, task = (axis.ravel() for axis in np.indices((2, 3, 4)))
+    factors = {"design": design, "order": order, "checkpoint": order, "task": task}
+    terms = ("design", "order", "design:checkpoint", "task", "design:task")
+    residual = variance_components(numbers, factors, terms)[RESIDUAL]
+    random = [indicators(factors, term) for term in terms]
+    likelihood = restricted_likelihood(
+        np.array(numbers), fixed_columns(24, factors, ()), random, terms
+    )
+    least = loose_limits(likelihood, len(terms))
+
+    def deviance(variance: float, hold: int | None) -> float:
+        starts = np.random.default_rng(0).exponential(variance, (40, len(terms) + 1))
+        starts[:, -1] = variance
+        return min(minimise(likelihood, s, hold=hold, least=least).deviance for s in starts)
+
+    best = deviance(residual.variance, None)
+    for end in (residual.interval.low, residual.interval.high):
+        assert deviance(end, len(terms)) - best == pytest.approx(profile_bar(), abs=1e-3)

@@ -53,6 +53,8 @@ class Plan:
     model: str = "tiny-llama"
     display_name: str = "Tiny Llama"
     revision: str | None = None
+    checkpoint: str | None = None
+    """Which pretraining of the model it is, like ``i1o0``; then it starts from its own scores."""
     recipe: str = "ppo"
     tasks: tuple[str, ...] = TASKS
     seeds: int = 5
@@ -88,6 +90,11 @@ class Plan:
     """None: that of the track."""
     config: dict[str, Any] = field(default_factory=dict, hash=False)
     """Of the recipe."""
+
+    @property
+    def start(self) -> str:
+        """What the scores of the start model depend on."""
+        return self.model if self.checkpoint is None else f"{self.model}@{self.checkpoint}"
 
 
 @lru_cache
@@ -126,7 +133,8 @@ def write_board(root: Path, *plans: Plan) -> Path:
     """A board folder with one run folder per plan; returns the board folder."""
     board = root / f"mini-{fingerprint(control(plans[0]))}"
     for plan in plans:
-        name = f"{plan.model.replace('/', '--')}@00000000/{plan.recipe}"
+        revision = "00000000" if plan.checkpoint is None else str(plan.revision)[:8]
+        name = f"{plan.model.replace('/', '--')}@{revision}/{plan.recipe}"
         if (board / name).exists():
             _write_arms(board / name, plan)
         else:
@@ -333,8 +341,8 @@ def _sigmoid(z: np.ndarray) -> np.ndarray:
 def _vectors(plan: Plan, task: str, index: int) -> dict[str, np.ndarray]:
     item = _generator("items", task)
     difficulty = item.normal(-0.8 + 0.5 * plan.board.index(task) % 1.2, 1.4, plan.items)
-    start = _generator("start", plan.model, task)
-    run = _generator("run", plan.model, plan.recipe, plan.arm, task, index)
+    start = _generator("start", plan.start, task)
+    run = _generator("run", plan.start, plan.recipe, plan.arm, task, index)
     common = _generator("common", task, index).normal(0, 0.3)
     noise = np.sqrt(plan.shared) * common + np.sqrt(1 - plan.shared) * run.normal(0, 0.3)
     slope = PACE[plan.arm] * plan.slope + noise
@@ -366,11 +374,11 @@ def _many(
     """Further draws of ID and HARD items, with generators of their own."""
     found = {}
     for split, shift, transfer in (("id", 0.0, 1.0), ("hard", -1.5, 0.8)):
-        start = _generator("many", plan.model, task, split)
+        start = _generator("many", plan.start, task, split)
         logit = difficulty + shift
         found[f"start/{split}_pass"] = _draw(start, logit, plan.pass_draws)
         if ended:
-            run = _generator("many", plan.model, plan.recipe, task, split, index)
+            run = _generator("many", plan.start, plan.recipe, task, split, index)
             logit = logit + transfer * slope * (1 - np.exp(-2.5))
             found[f"end/{split}_pass"] = _draw(run, logit, plan.pass_draws)
     return found
@@ -564,6 +572,7 @@ def _record(
                 "listed": True,
                 "params_total": 1_012_352,
                 "params_trainable": 1_012_352,
+                "checkpoint": plan.checkpoint,
             },
             "task": {
                 "name": task,

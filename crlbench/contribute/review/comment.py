@@ -104,7 +104,7 @@ def _rows(board: Board, name: str) -> Iterator[str]:
         score = entry.axes[axis]
         value = NONE if score.value is None else f"{score.value:.3f} {span(score.interval)}"
         ranking = board.rankings[entry.recipe][axis]
-        tier = _tiers(board, entry.recipe, axis).get(name, NONE)
+        tier = ranking.ranking.tier(name) or NONE
         yield (
             f"| {AXIS_WORDS[axis]} ({score.sign}) | {value} | {tier} | "
             f"{rank_span(ranking, name)} |"

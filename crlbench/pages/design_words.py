@@ -1,0 +1,167 @@
+"""What is said of the rows of designs of a board (protocol CRL-2), the same everywhere."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from crlbench.base.wording import count, listed, number, percent
+from crlbench.pages.words import VERDICT_SIGNS
+from crlbench.verdict.axes import MARGIN
+from crlbench.verdict.design_pairs import DesignPair
+from crlbench.verdict.design_ranking import AxisDesigns
+from crlbench.verdict.design_rows import ALONE, DesignRow
+from crlbench.verdict.design_spread import PRETRAINING, DesignSpread
+from crlbench.verdict.discovery import Discovery
+
+COMPONENTS = {
+    "design": "what a design does on all tasks and in all its pretrainings",
+    "design:initialisation": "what an initialisation does beside that",
+    "order": "what a corpus order does to all designs",
+    "design:order": "what a corpus order does to one design",
+    "design:checkpoint": "what one pretraining does beside that",
+    "task": "what a task does to all designs",
+    "design:task": "what a design does on one task",
+    "design:checkpoint:task": "what a pretraining does on one task",
+    "seed": "what the seed of a run does",
+}
+"""Meaning of each component."""
+
+
+def checkpoints(row: DesignRow) -> str:
+    """``6 checkpoints``, ``one checkpoint``; how many count where not all do."""
+    if len(row.checkpoints) == 1:
+        return ALONE
+    if row.counted == len(row.checkpoints):
+        return count(row.counted, "checkpoint")
+    return f"{row.counted} of {count(len(row.checkpoints), 'checkpoint')}"
+
+
+def verdict(pair: DesignPair) -> str:
+    """``▲ better``; a dash where the two were not compared."""
+    return "–" if pair.call is None else f"{VERDICT_SIGNS[pair.call]} {pair.call}"
+
+
+def rate(pair: DesignPair) -> str:
+    """``.012 stays``: the rate at which a verdict stays, and whether it does on this page."""
+    if pair.q is None:
+        return "–"
+    return f"{'< .001' if pair.q < 0.001 else number(pair.q)}{' stays' if pair.stays else ''}"
+
+
+def tier_rule(designs: AxisDesigns) -> str:
+    """How rows come to their tiers."""
+    return (
+        f"A tier ends where its first row is better by more than {number(MARGIN, 2)} than every "
+        "row below, all pairs tested at once; inside a tier the order is by estimate. Ranks count "
+        "who is better by more than that."
+    )
+
+
+def scope(designs: AxisDesigns) -> str:
+    """What the ranking is about."""
+    if designs.kind == "checkpoints":
+        several = [row.display_name for row in designs.rows if not row.alone]
+        text = "Ranked rows are one checkpoint each"
+        if several:
+            text += f" ({listed(several, 4)} has several, and no other design to be compared with)"
+        return (
+            f"{text}: tiers and verdicts are about these checkpoints, and nothing here is about a "
+            "design."
+        )
+    alone = [row.display_name for row in designs.rows if row.alone]
+    text = "Rows are designs, each the mean over its checkpoints."
+    if alone:
+        verb = "is one checkpoint, which says" if len(alone) == 1 else "are one checkpoint each, "
+        verb += (
+            " nothing of its design and has no tier"
+            if len(alone) == 1
+            else ("which says nothing of their designs, and have no tier")
+        )
+        text += f" {listed(alone, 4)} {verb}."
+    return text
+
+
+def discovery(line: Discovery | None) -> str:
+    """The false-discovery line; empty without a pair."""
+    if line is None or not line.tests:
+        return ""
+    parts = [
+        f"{stay} of {count(every, what, whats)}"
+        for stay, every, what, whats in (
+            (line.differ_stay, line.differ, "verdict of a difference", "verdicts of a difference"),
+            (line.equivalent_stay, line.equivalent, "of equivalence", "of equivalence"),
+        )
+        if every
+    ]
+    if not parts:
+        return "No pair has a verdict, so none can be a false discovery."
+    stay = "stays" if line.differ_stay + line.equivalent_stay == 1 else "stay"
+    return (
+        f"{' and '.join(parts)} {stay} at a false-discovery rate of {percent(line.rate, 0)} "
+        f"(Benjamini and Yekutieli, {line.tests} tests on this page)."
+    )
+
+
+def over_tasks(designs: AxisDesigns) -> str:
+    """What ranks with tasks resampled rest on; empty where nothing is ranked."""
+    ranks = designs.task_ranks
+    if ranks is None:
+        return ""
+    if ranks.reason is not None:
+        return f"No ranks over other tasks: {ranks.reason}."
+    return (
+        f"Ranks over other tasks take these {ranks.tasks} as a sample: two rows differ there if "
+        f"|t| exceeds {number(ranks.bar, 1)}."
+    )
+
+
+def spread(found: DesignSpread) -> Iterator[str]:
+    """How much of the difference between designs is pretraining, in sentences."""
+    if found.reason is not None:
+        yield "How much of a difference between designs is pretraining is not known."
+        yield found.reason
+        return
+    parts = {part.term: part.sd for part in found.parts}
+    again = math.sqrt(sum(parts.get(term, 0.0) ** 2 for term in PRETRAINING))
+    between = parts["design"]
+    if found.share is None:
+        yield "Neither designs nor pretrainings differ measurably on all of these tasks."
+        return
+    yield (
+        f"Pretraining is {percent(found.share, 0)} of the variance between single checkpoints of "
+        f"different designs; the intervals allow {percent(found.share_low, 0)} to "
+        f"{percent(found.share_high, 0)}."
+    )
+    yield (
+        f"Two checkpoints of one design differ by {number(again * math.sqrt(2))} (sd), of two "
+        f"designs by {number(math.hypot(again, between) * math.sqrt(2))}."
+    )
+    yield (
+        f"From {count(found.designs, 'design')} with {found.checkpoints} checkpoints on "
+        f"{count(found.tasks, 'task')}"
+        + (f", {count(found.seeds, 'seed')} each." if found.seeds else ", one number of all seeds.")
+    )
+
+
+def ranks(best: int, worst: int) -> str:
+    """``2`` or ``1 to 3``."""
+    return str(best) if best == worst else f"{best} to {worst}"
+
+
+def silences(designs: AxisDesigns) -> Iterator[str]:
+    """Why rows lack a value or an interval, and what else must be known of theirs."""
+    for row in designs.rows:
+        yield from (f"{row.display_name}: {remark}" for remark in remarks(row))
+
+
+def remarks(row: DesignRow) -> Iterator[str]:
+    """The same of one row."""
+    if row.score.reason is not None:
+        yield f"no score: {row.score.reason}"
+    elif row.score.silence is not None:
+        yield f"no interval: {row.score.silence}"
+    elif not row.alone and row.about != "the design":
+        yield f"the interval is about {row.about}."
+    if row.warning is not None:
+        yield f"{row.warning}."

@@ -1,0 +1,131 @@
+"""What the page of a board says of rows that are designs (protocol CRL-2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from crlbench.base import wording
+from crlbench.pages import design_words as say
+from crlbench.stats.intervals import Interval
+from crlbench.verdict.axes import AXES, MARGIN, Axis
+from crlbench.verdict.board import Board
+from crlbench.verdict.design_pairs import DesignPair
+from crlbench.verdict.design_ranking import AxisDesigns
+from crlbench.verdict.design_rows import DesignRow
+
+
+@dataclass(frozen=True)
+class CheckpointLine:
+    """One checkpoint of a row that a reader opens."""
+
+    entry: str
+    label: str
+    value: float | None
+    interval: Interval | None
+    runs: int
+    why: str
+    """Why it is not in the mean; empty where it is."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What a row of designs has beside that of an entry."""
+
+    count: str
+    """``6 checkpoints`` or ``one checkpoint``."""
+    alone: bool
+    remarks: tuple[str, ...]
+    """Why there is no interval, what it is about where it is not the design, and warnings."""
+    lines: tuple[CheckpointLine, ...]
+    """Empty for a row of one checkpoint that has no label."""
+    task_ranks: str
+    """Ranks over other tasks; empty where there are none."""
+
+
+def opened(row: DesignRow, designs: AxisDesigns) -> Opened:
+    """The checkpoints of a row."""
+    ranks = {} if designs.task_ranks is None else designs.task_ranks.ranks
+    return Opened(
+        count=say.checkpoints(row),
+        alone=row.alone,
+        remarks=() if row.alone else tuple(map(wording.sentence, say.remarks(row))),
+        lines=tuple(
+            CheckpointLine(c.entry, c.label, c.value, c.interval, c.runs, c.why)
+            for c in row.checkpoints
+            if c.label
+        ),
+        task_ranks=say.ranks(*ranks[row.name]) if row.name in ranks else "",
+    )
+
+
+def axis_designs(board: Board, recipe: str, axis: Axis) -> AxisDesigns | None:
+    """The rows of an axis; None on a board of protocol CRL-1."""
+    return board.rankings[recipe][axis].designs
+
+
+def answer(designs: AxisDesigns, leaders: Sequence[str], ranked: int) -> tuple[str, str]:
+    """How far the first row is ahead: in two words, and in a sentence.
+
+    Args:
+        leaders: display names of tier 1, the first row's first.
+        ranked: rows with a rank.
+    """
+    margin = wording.number(MARGIN, 2)
+    what = "design" if designs.kind == "designs" else "checkpoint"
+    if not leaders:
+        return "", ""
+    if len(leaders) == ranked:
+        return f"All {ranked} tie", f"No {what} is worse than the highest by more than {margin}."
+    if len(leaders) == 1:
+        alone = f"Every other ranked {what} is worse by more than {margin} on these tasks."
+        return "alone ahead on these tasks", alone
+    others = wording.listed(list(leaders[1:]), 4)
+    best = "It has the best estimate on these tasks"
+    return f"tie of {len(leaders)}", f"{best}; not worse by more than {margin}: {others}."
+
+
+def elsewhere(designs: AxisDesigns, first: str, behind: Sequence[str]) -> str:
+    """How many differences of the first row exclude 0 over other tasks, in a sentence.
+
+    Args:
+        behind: rows of lower tiers.
+    """
+    pairs = {frozenset((pair.first, pair.second)): pair for pair in designs.pairs}
+    found = [pair for name in behind if (pair := pairs.get(frozenset((first, name)))) is not None]
+    known = [pair for pair in found if pair.wider is not None]
+    if not known:
+        return ""
+    ahead = [_other(pair, first) for pair in known if _excludes_zero(pair)]
+    names = {row.name: row.display_name for row in designs.rows}
+    total = wording.count(len(known), "interval")
+    if not ahead:
+        return f"Over similar tasks that were not run, none of {total} excludes 0."
+    verb = "excludes" if len(ahead) == 1 else "exclude"
+    listed = wording.listed([names[name] for name in ahead], 4)
+    return f"Over similar tasks that were not run, {len(ahead)} of {total} {verb} 0: {listed}."
+
+
+def _other(pair: DesignPair, name: str) -> str:
+    return pair.second if pair.first == name else pair.first
+
+
+def _excludes_zero(pair: DesignPair) -> bool:
+    assert pair.wider is not None
+    return pair.wider.low > 0 or pair.wider.high < 0
+
+
+def known_beyond(board: Board, recipe: str) -> list[str]:
+    """What the ranking is about, and how much of it is pretraining, of sample efficiency."""
+    designs = axis_designs(board, recipe, AXES[0])
+    if designs is None:
+        return []
+    sentences = [say.scope(designs)]
+    if designs.kind == "designs":
+        sentences += list(say.spread(designs.spread))[:2]
+    return sentences
+
+
+def lines(designs: AxisDesigns) -> list[str]:
+    """The false-discovery line and what ranks over other tasks rest on."""
+    return [text for text in (say.discovery(designs.line), say.over_tasks(designs)) if text]

@@ -1,0 +1,155 @@
+"""A site whose board has designs of several pretrainings."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crlbench.base import wording
+from crlbench.catalog.find import Catalog
+from crlbench.site.build import build, write
+from crlbench.site.cache import Cache
+from crlbench.site.designs import has_designs
+from crlbench.site.pages import designs_path
+from crlbench.site.reading import read_site
+from crlbench.site.source import Site
+from crlbench.verdict.axes import AXES
+from tests.site.browser import Visitor
+from tests.site.simulated import submit
+from tests.support.chromium import barriers
+from tests.support.designs import INDEPENDENT, write_designs
+
+DESIGNS = {
+    "tiny-llama": (2.4, INDEPENDENT),
+    "tiny-qwen2": (1.1, INDEPENDENT),
+    "tiny-gemma": (1.4, ("i0o0",)),
+}
+SEVERAL = 2
+"""Designs with three checkpoints."""
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("designs")
+    write_designs(root / "runs", DESIGNS)
+    return submit(root / "runs", root / "results")
+
+
+@pytest.fixture(scope="module")
+def site(results: Path) -> Site:
+    return read_site(results, Catalog())
+
+
+@pytest.fixture(scope="module")
+def files(site: Site) -> dict[str, bytes]:
+    return dict(build(site))
+
+
+@pytest.fixture(scope="module")
+def folder(files: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("built") / "site"
+    write(files, place)
+    return place
+
+
+def text_of(files: dict[str, bytes], path: str) -> str:
+    plain = re.sub(r"<(svg|style|script)\b.*?</\1>", "", files[path].decode(), flags=re.DOTALL)
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", plain))
+
+
+def test_a_row_of_the_board_is_a_design(site: Site, files: dict[str, bytes]) -> None:
+    text, page = text_of(files, "index.html"), files["index.html"].decode()
+    assert page.count('<tr role="row" data-name=') == 3 * len(DESIGNS)
+    # Stab has one checkpoint of each, as the others have no stress arm.
+    assert text.count("1 of 3 checkpoints") == SEVERAL and "one checkpoint" in text
+    assert text.count("3 checkpoints") == 3 * SEVERAL
+    designs = site.boards[0].board.rankings["ppo"]["efficiency"].designs
+    for row in designs.rows:
+        assert wording.number(row.score.value) in text
+        for one in row.checkpoints:
+            assert f"{one.label}</a> {wording.number(one.value)}" in page
+            assert f"{one.runs} runs" in text
+    assert "which says nothing of its design and has no tier" in text
+    assert "false-discovery rate of 5" in text and "Ranks over other tasks" in text
+
+
+def test_the_page_of_designs_says_how_much_is_pretraining(
+    site: Site, files: dict[str, bytes]
+) -> None:
+    (board,) = site.boards
+    assert has_designs(board, "ppo")
+    path = designs_path(board.id, "ppo")
+    text = text_of(files, path)
+    spread = board.board.rankings["ppo"]["efficiency"].designs.spread
+    share = wording.percent(spread.share, 0).replace("\u00a0", " ")
+    assert f"Pretraining is {share} of the variance" in text
+    for part in spread.parts:
+        assert part.words in text and wording.number(part.sd) in text
+    for axis in AXES:
+        for pair in board.board.rankings["ppo"][axis].designs.pairs:
+            assert f"{pair.second} − {pair.first}" in text
+    assert path in files["index.html"].decode()
+
+
+def test_every_link_of_both_pages_leads_somewhere(site: Site, files: dict[str, bytes]) -> None:
+    (board,) = site.boards
+    for path in ("index.html", designs_path(board.id, "ppo")):
+        up = "../" * path.count("/")
+        for link in re.findall(r'href="([^"#:]+)', files[path].decode()):
+            assert link.removeprefix(up).replace("%40", "@") in files, link
+
+
+def test_the_table_has_a_row_for_each_design_and_axis(site: Site, files: dict[str, bytes]) -> None:
+    (path,) = [name for name in files if name.endswith("designs.csv")]
+    rows = list(csv.DictReader(io.StringIO(files[path].decode())))
+    assert len(rows) == len(DESIGNS) * len(AXES)
+    for row in rows:
+        designs = site.boards[0].board.rankings["ppo"][row["axis"]].designs
+        assert float(row["value"]) == pytest.approx(designs.row(row["design"]).score.value)
+        ranked = row["axis"] == "stability" or row["design"] != "tiny-gemma/ppo"
+        assert (row["tier"] != "") == ranked
+
+
+@pytest.mark.slow
+def test_what_is_kept_of_entries_gives_the_same_site(
+    results: Path, files: dict[str, bytes], tmp_path: Path
+) -> None:
+    cache = Cache(tmp_path / "cache")
+    for _ in range(2):  # made, and then read
+        assert dict(build(read_site(results, Catalog(), cache=cache))) == files
+
+
+@pytest.fixture
+def visit(chromium: Any, folder: Path) -> Iterator[Visitor]:
+    visitor = Visitor(chromium, {"file": f"{folder.as_uri()}/"})
+    yield visitor
+    visitor.close()
+    assert visitor.problems == []
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [360, 1280])
+def test_rows_open_and_nothing_hangs_over(visit: Visitor, site: Site, width: int) -> None:
+    for path in ("index.html", designs_path(site.boards[0].id, "ppo")):
+        page = visit(path, width=width)
+        for summary in page.locator("main details > summary").all():
+            if summary.is_visible():
+                summary.click()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.get_by_text("i2o2", exact=True).first.is_visible()
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (360, "dark")])
+def test_the_accessibility_checker_finds_nothing_serious(
+    visit: Visitor, site: Site, width: int, scheme: str
+) -> None:
+    for path in ("index.html", designs_path(site.boards[0].id, "ppo")):
+        assert barriers(visit(path, width=width, scheme=scheme)) == []
