@@ -1,0 +1,83 @@
+"""Who plays: where an episode starts, by which dice, and how a model's text is read.
+
+Evaluation plays a start by its own dice, so that every model, seed and draw meets the same.
+Training draws them anew each time that a start is visited, and all episodes of a group share them:
+a group compares what was said, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from crlbench.policy.decode.loop import DrawKey, Sampler
+from crlbench.policy.text.dialogue import Dialogue
+from crlbench.reward.env import Environment, Said, Start, read_start
+from crlbench.seeding import derive, uniforms
+
+Reading = Callable[[str, bool], Said]
+"""(text of a turn, whether it was cut off) -> what was said, with its calls of tools."""
+
+
+def read_plainly(text: str, cut: bool) -> Said:
+    """A turn of an environment without tools."""
+    return Said(text, cut=cut)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Everything that an episode of one environment and one model needs."""
+
+    environment: Environment
+    dialogue: Dialogue
+    sampler: Sampler
+    """Decodes the turns; it knows the longest one."""
+    context: int
+    """Tokens that the model reads at most."""
+    reading: Reading = read_plainly
+    name: str = "unnamed"
+    """The task, for messages."""
+
+    @property
+    def appends(self) -> bool:
+        """Whether a turn sees everything of its seat before it."""
+        return self.environment.history == "append"
+
+
+@dataclass(frozen=True)
+class Visit:
+    """A start, and the episodes that are to be played from it."""
+
+    uid: str
+    start: Start
+    episodes: int
+
+
+def visits(
+    uids: Sequence[str], answers: Sequence[Any], episodes: int, key: DrawKey, trains: bool
+) -> list[Visit]:
+    """A visit of each start of a batch; ``trains``: whether dice are drawn anew."""
+    found = []
+    for uid, answer in zip(uids, answers, strict=True):
+        start = read_start(answer)
+        if trains:
+            assert key.seed is not None
+            dice = derive(key.seed, "chance", key.iteration, uid)
+            start = replace(start, chance=f"{dice:016x}")
+        found.append(Visit(uid, start, episodes))
+    return found
+
+
+def turn_uniforms(
+    key: DrawKey, uid: str, index: int, seat: int, turn: int, count: int
+) -> list[float]:
+    """``count`` uniforms in [0, 1) of a turn of episode ``index`` of a start; NaN if greedy.
+
+    The first turn of seat 0 has the draws of a single-turn completion.
+    """
+    if key.seed is None:
+        return [float("nan")] * count
+    path = (key.purpose, key.iteration, uid, index)
+    later = () if (seat, turn) == (0, 0) else (seat, turn)
+    return uniforms(key.seed, count, *path, *later)
