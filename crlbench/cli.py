@@ -165,12 +165,8 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
         group.add_argument(*names, default=argparse.SUPPRESS, **options)
 
     add("--home", metavar="DIR", help=f"downloads and caches ($CRLBENCH_HOME, {switches.HOME})")
-    add(
-        "--catalog",
-        metavar="DIR",
-        action="append",
-        help="folder with further tasks/, models/, leaderboard/, recipes/ (repeatable)",
-    )
+    add("--catalog", metavar="DIR", action="append",
+        help="folder with further tasks/, models/, leaderboard/, recipes/ (repeatable)")
     add("--offline", action="store_true", help="never use the network")
     add("--json", action="store_true", help="print the result as JSON")
     add("-q", "--quiet", action="store_true", help="print only the result")

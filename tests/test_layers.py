@@ -71,32 +71,10 @@ DOORS = {
     "pandas": {"notebook"},
     "pyarrow": {"site"},
     "scipy": {"stats"},
-    "torch": {
-        "types",
-        "algo",
-        "play",
-        "policy",
-        "train",
-        "run",
-        "launch",
-        "doctor",
-        "stages",
-        "proof",
-    }
-    | {"contribute", "commands"},
-    "numpy": {
-        "contribute",
-        "disk",
-        "pages",
-        "play",
-        "policy",
-        "proof",
-        "run",
-        "site",
-        "stats",
-        "train",
-    }
-    | {"verdict"},
+    "torch": {"types", "algo", "policy", "train", "run", "launch", "doctor", "stages", "proof"}
+    | {"contribute", "commands", "play"},
+    "numpy": {"contribute", "disk", "pages", "policy", "proof", "run", "site", "stats", "train"}
+    | {"play", "verdict"},
 }
 """The only rooms that import a heavy library."""
 

@@ -159,8 +159,7 @@ def _from_pypi(package: Package, name: str, dest: Path) -> Path:
         cwd=dest,  # away from files of the user's folder that python -m could pick up
         env=os.environ | {"TMPDIR": str(dest)},  # so that a kill leaves nothing elsewhere
         capture_output=True,
-        encoding="utf-8",
-        errors="replace",
+        encoding="utf-8", errors="replace",
         check=False,
     )
     archives = sorted(dest.glob(_pattern(package, name)))

@@ -23,46 +23,25 @@ def add_flags(parser: ArgumentParser) -> None:
     add_training_flags(parser, "--model")
     add = parser.add_argument
     add("--base", metavar="R", help="recipe to compare with (grpo)")
-    add(
-        "--flip",
-        metavar="AXIS=PART",
-        action="append",
+    add("--flip", metavar="AXIS=PART", action="append",
         help="a variant with one change: aggregate=token-mean, clip=ppo-clip:low=0.2,high=0.28, "
-        "clip.high=0.28, kl=none; or a condition: data.reward=process (repeatable)",
-    )
-    add(
-        "--versus",
-        metavar="R",
-        action="append",
+        "clip.high=0.28, kl=none; or a condition: data.reward=process (repeatable)")
+    add("--versus", metavar="R", action="append",
         help="a variant with another recipe, also with flips: "
-        "grpo+kl=none+aggregate=token-mean (repeatable)",
-    )
-    add(
-        "--grid",
-        metavar="G",
-        help="star: vary learning rate, KL, clip, group size, temperature; or a TOML of [[arm]]",
-    )
+        "grpo+kl=none+aggregate=token-mean (repeatable)")
+    add("--grid", metavar="G",
+        help="star: vary learning rate, KL, clip, group size, temperature; or a TOML of [[arm]]")
     add("--study", metavar="F", help="TOML file with several comparisons, instead of these flags")
     add_training_flags(parser, "--tasks")
-    add_training_flags(
-        parser,
-        "--seeds",
-        help="seed indices 0..N-1, for base and variants alike (5; 3 for a grid alone)",
-    )
+    add_training_flags(parser, "--seeds",
+        help="seed indices 0..N-1, for base and variants alike (5; 3 for a grid alone)")
     add_training_flags(parser, "--out")
-    add_training_flags(
-        parser,
-        "--dry-run",
-        help="print what would run, for how long and the plan hashes; write nothing",
-    )
+    add_training_flags(parser, "--dry-run",
+        help="print what would run, for how long and the plan hashes; write nothing")
     group = parser.add_argument_group("Advanced")
     add_training_flags(group, "--track")
-    group.add_argument(
-        "--only",
-        metavar="NAME",
-        action="append",
-        help="with --study: only this comparison or setting (repeatable)",
-    )
+    group.add_argument("--only", metavar="NAME", action="append",
+        help="with --study: only this comparison or setting (repeatable)")
     add_training_flags(group, "--jobs")
     add_training_flags(group, "--set", help="change a condition for base and variants")
     add_training_flags(group, "--fresh", "--repeat", "--max-hours", "--ignore-memory")

@@ -33,20 +33,14 @@ examples:
 def add_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("what", choices=KINDS, metavar="WHAT", help=", ".join(KINDS))
-    add(
-        "name",
-        metavar="NAME",
-        nargs="?",
-        help="for a task: lowercase letters, digits and '-'; for a model: its folder or GGUF file",
-    )
-    add(
-        "--from-hub",
-        metavar="ID",
-        help="model of the hub: org/name, or org/name@revision with a branch or a commit",
-    )
+    add("name", metavar="NAME", nargs="?",
+        help="for a task: lowercase letters, digits and '-'; for a model: its folder or GGUF file")
+    add("--from-hub", metavar="ID",
+        help="model of the hub: org/name, or org/name@revision with a branch or a commit")
     add("--slug", metavar="S", help="for a model: name of its entry (its own name)")
     add("--added", metavar="DAY", help="for a model: the day in its entry (today)")
-    add("--to", metavar="DIR", help="folder that gets tasks/ and tests/, or models/ (the checkout)")
+    add("--to", metavar="DIR",
+        help="folder that gets tasks/ and tests/, or models/ (the checkout)")
 
 
 def run(options: Namespace) -> int:

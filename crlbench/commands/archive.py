@@ -23,17 +23,10 @@ Archive a version before you raise it. Both then stay usable: docs/task-versions
 def add_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("what", choices=KINDS, metavar="WHAT", nargs="?", help=", ".join(KINDS))
-    add(
-        "name",
-        metavar="NAME",
-        nargs="?",
-        help="a track (archived with its tasks and the retain panel), or a task",
-    )
-    add(
-        "--check",
-        action="store_true",
-        help="only check that every archive is whole, unchanged and usable; write nothing",
-    )
+    add("name", metavar="NAME", nargs="?",
+        help="a track (archived with its tasks and the retain panel), or a task")
+    add("--check", action="store_true",
+        help="only check that every archive is whole, unchanged and usable; write nothing")
 
 
 def run(options: Namespace) -> int:

@@ -32,37 +32,20 @@ Exit code 4: the entries have different conditions or hardware, so they are not 
 
 def add_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add(
-        "entries",
-        metavar="ENTRY",
-        nargs="+",
+    add("entries", metavar="ENTRY", nargs="+",
         help="two or more: a run folder, or a name below --runs: tiny-llama, "
-        "tiny-llama@25666175, tiny-llama/grpo; differences are the later one minus the earlier",
-    )
+        "tiny-llama@25666175, tiny-llama/grpo; differences are the later one minus the earlier")
     add("--runs", metavar="DIR", default="runs", help="folder in which names are looked up (runs)")
     add("--axis", metavar="X", choices=AXES, default="all", help=f"{', '.join(AXES)} (all)")
     add("--tasks", metavar="A,B", help="only these tasks (all tasks of the entries)")
-    add(
-        "--by",
-        metavar="X",
-        choices=BY,
-        default="completions",
+    add("--by", metavar="X", choices=BY, default="completions",
         help=f"{', '.join(BY)}: x-axis of curves and times to threshold (completions); time is "
-        "not reproducible and needs one class of hardware",
-    )
-    add(
-        "--format",
-        metavar="F",
-        choices=FORMATS,
-        default=None,
-        help=f"{', '.join(FORMATS)} (text, or by the name of --out)",
-    )
+        "not reproducible and needs one class of hardware")
+    add("--format", metavar="F", choices=FORMATS, default=None,
+        help=f"{', '.join(FORMATS)} (text, or by the name of --out)")
     add("--out", metavar="FILE", help="file to write; its path is printed")
-    add(
-        "--force-unequal",
-        action="store_true",
-        help="compare although conditions differ: under a watermark, without a verdict",
-    )
+    add("--force-unequal", action="store_true",
+        help="compare although conditions differ: under a watermark, without a verdict")
 
 
 def run(options: Namespace) -> int:

@@ -37,22 +37,15 @@ Exit code 6: this machine cannot run what was asked for.
 
 def add_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add("--model", metavar="X", help=f"model to check: {MODEL}")
+    add("--model", metavar="X",
+        help=f"model to check: {MODEL}")
     add("--track", metavar="T", default="mini", help="conditions to check against (mini)")
     add("--recipe", metavar="R", default="ppo", help="algorithm to check (ppo)")
-    add(
-        "--set",
-        metavar="K=V",
-        action="append",
-        help="change this condition, e.g. budget.completions=64 (repeatable)",
-    )
+    add("--set", metavar="K=V", action="append",
+        help="change this condition, e.g. budget.completions=64 (repeatable)")
     add("--out", metavar="DIR", default="runs", help=OUT)
-    add(
-        "--device",
-        metavar="D",
-        default=os.environ.get("CRLBENCH_DEVICE", "cpu"),
-        help=f"{', '.join(DEVICES)} ($CRLBENCH_DEVICE, cpu)",
-    )
+    add("--device", metavar="D", default=os.environ.get("CRLBENCH_DEVICE", "cpu"),
+        help=f"{', '.join(DEVICES)} ($CRLBENCH_DEVICE, cpu)")
 
 
 def run(options: Namespace) -> int:

@@ -158,7 +158,9 @@ def report_calibration(cell: Cell, emit: Emit, should_stop: Callable[[], bool]) 
     return SimpleNamespace(status=Status(state="completed"))
 
 
-def _total_seconds(cells: Sequence[Cell], figures: Mapping[str, Figures], *, fresh: bool) -> float:
+def _total_seconds(
+    cells: Sequence[Cell], figures: Mapping[str, Figures], *, fresh: bool
+) -> float:
     """What all cells take one after another, and once per model the scores of its start.
 
     Stored start scores cost nothing, unless ``fresh`` discards them.

@@ -23,72 +23,37 @@ mini@1 is mini at version 1, the current version or an archived one: docs/task-v
 
 def add_flags(parser: ArgumentParser) -> None:
     add_training_flags(parser, "--model", "--track")
-    parser.add_argument(
-        "--recipe", metavar="R", help="algorithm, also with a flip: grpo+clip.high=0.28 (ppo)"
-    )
+    parser.add_argument("--recipe", metavar="R",
+        help="algorithm, also with a flip: grpo+clip.high=0.28 (ppo)")
     add_training_flags(parser, "--tasks")
-    add_training_flags(
-        parser,
-        "--seeds",
-        help="seed indices 0..N-1 (5); a rank needs 5, 10 or 20, and --arm real,placebo",
-    )
+    add_training_flags(parser, "--seeds",
+        help="seed indices 0..N-1 (5); a rank needs 5, 10 or 20, and --arm real,placebo")
     add_training_flags(parser, "--out")
-    add_training_flags(
-        parser,
-        "--dry-run",
-        help="print what would run, for how long and the plan hash; write nothing",
-    )
-    parser.add_argument(
-        "--smoke",
-        action="store_true",
-        default=None,
-        help="try every stage once: 2 tasks, 1 seed, 3 iterations; marked partial",
-    )
+    add_training_flags(parser, "--dry-run",
+        help="print what would run, for how long and the plan hash; write nothing")
+    parser.add_argument("--smoke", action="store_true", default=None,
+        help="try every stage once: 2 tasks, 1 seed, 3 iterations; marked partial")
     group = parser.add_argument_group("Advanced")
     more = group.add_argument
-    more(
-        "--arm",
-        metavar="A,B",
-        help="arms to run, of real, placebo, mode, stress: real,placebo (real)",
-    )
+    more("--arm", metavar="A,B",
+         help="arms to run, of real, placebo, mode, stress: real,placebo (real)")
     add_training_flags(group, "--jobs")
-    add_training_flags(
-        group,
-        "--set",
-        help="change a condition, e.g. optimization.epochs=2 (then in the open division)",
-    )
+    add_training_flags(group, "--set",
+        help="change a condition, e.g. optimization.epochs=2 (then in the open division)")
     more("--config", metavar="F", help="TOML with any of these flags and [conditions.*]")
-    more(
-        "--print-config",
-        action="store_true",
-        default=None,
-        help="print the resolved configuration as TOML and stop",
-    )
+    more("--print-config", action="store_true", default=None,
+         help="print the resolved configuration as TOML and stop")
     more("--limit", metavar="N", type=int, help="at most N items per evaluation; marked partial")
     add_training_flags(group, "--fresh", "--repeat")
-    more(
-        "--shard",
-        metavar="i/N",
-        help="only every N-th run, for several machines, each with its own --out",
-    )
+    more("--shard", metavar="i/N",
+         help="only every N-th run, for several machines, each with its own --out")
     add_training_flags(group, "--max-hours", "--ignore-memory", "--logger", "--device")
-    more(
-        "--devices",
-        metavar="N",
-        type=int,
-        help="devices that train one run together; with --device cpu: processes (1)",
-    )
-    more(
-        "--num-nodes",
-        metavar="N",
-        type=int,
-        help="machines that train one run together, each with --devices: docs/devices.md (1)",
-    )
-    more(
-        "--strategy",
-        metavar="S",
-        help=f"how several devices hold the weights: {', '.join(STRATEGIES)} (auto: ddp)",
-    )
+    more("--devices", metavar="N", type=int,
+         help="devices that train one run together; with --device cpu: processes (1)")
+    more("--num-nodes", metavar="N", type=int,
+         help="machines that train one run together, each with --devices: docs/devices.md (1)")
+    more("--strategy", metavar="S",
+         help=f"how several devices hold the weights: {', '.join(STRATEGIES)} (auto: ddp)")
 
 
 def run(options: Namespace) -> int:

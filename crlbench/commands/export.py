@@ -23,8 +23,7 @@ def add_flags(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--to", metavar="DIR", help="folder of the model; must not exist")
     parser.add_argument(
-        "--merge",
-        action="store_true",
+        "--merge", action="store_true",
         help="merge an adapter into its base: a whole checkpoint, for --model DIR",
     )
 

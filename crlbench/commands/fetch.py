@@ -23,15 +23,11 @@ examples:
 def add_flags(parser: ArgumentParser) -> None:
     parser.add_argument("names", metavar="NAME", nargs="*", help="model entries")
     parser.add_argument(
-        "--task",
-        metavar="T",
-        action="append",
+        "--task", metavar="T", action="append",
         help="external task: its rows are made from a published dataset (repeatable)",
     )
     parser.add_argument(
-        "--from",
-        dest="source",
-        metavar="DIR",
+        "--from", dest="source", metavar="DIR",
         help="folder with the package or the dataset, instead of the network",
     )
 

@@ -73,11 +73,9 @@ def _of_run(path: Path) -> dict[str, Any]:
 
     if not path.exists():
         raise UsageError(f"no such run: {path}. Give a run folder or a record.json.")
-    candidates = (
-        [path]
-        if path.is_file()
-        else [*sorted(path.rglob(PLAN_NAME)), *sorted(path.rglob(RECORD_NAME))]
-    )
+    candidates = [path] if path.is_file() else [
+        *sorted(path.rglob(PLAN_NAME)), *sorted(path.rglob(RECORD_NAME))
+    ]
     if not candidates:
         raise UsageError(f"{path}: no {PLAN_NAME} and no {RECORD_NAME} below it.")
     content = read_json(candidates[0])
@@ -95,7 +93,9 @@ def _print_leaves(options: Namespace, leaves: dict[str, Any]) -> None:
     from crlbench.contract.conditions import fingerprint as short
 
     lines = [] if options.quiet else [f"  {name} = {v}" for name, v in sorted(leaves.items())]
-    print_result(options, {"fingerprint": short(leaves), "leaves": leaves}, [short(leaves), *lines])
+    print_result(
+        options, {"fingerprint": short(leaves), "leaves": leaves}, [short(leaves), *lines]
+    )
 
 
 def _compare(options: Namespace, a: dict[str, Any], b: dict[str, Any]) -> int:

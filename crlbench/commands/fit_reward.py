@@ -28,13 +28,9 @@ def add_flags(parser: ArgumentParser) -> None:
     add("--model", metavar="X", help=MODEL)
     add("--pairs", metavar="T", help="task with the preference pairs to learn from")
     add("--out", metavar="DIR", help="folder of the reward model; must not exist")
-    add(
-        "--set",
-        metavar="K=V",
-        action="append",
+    add("--set", metavar="K=V", action="append",
         help="change a setting: epochs, batch, accumulate, learning_rate, warmup, weight_decay, "
-        "centering, max_grad_norm, max_tokens, seed, store",
-    )
+        "centering, max_grad_norm, max_tokens, seed, store")
     add("--limit", metavar="N", type=int, help="only the first N pairs of each file")
     add("--threads", metavar="N", type=int, default=1, help="CPU threads (1)")
     add("--device", metavar="D", default="cpu", help=f"{', '.join(DEVICES)} (cpu)")

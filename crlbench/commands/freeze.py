@@ -33,40 +33,21 @@ def add_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("tasks", metavar="TASK", nargs="*", help="names or folders (all tasks)")
     add("--check", action="store_true", help="only compare, write nothing")
-    add(
-        "--bump",
-        action="store_true",
-        help="first raise the version in task.py as the changes require",
-    )
-    add(
-        "--against",
-        metavar="OLD",
-        help="older checkout, task folder or frozen.toml to compare the changes with",
-    )
-    add(
-        "--retain",
-        action="store_true",
-        help="freeze the retain panel of this checkout instead of tasks",
-    )
-    add(
-        "--from",
-        dest="source",
-        metavar="DIR",
-        help="folder with an external task's dataset, or reasoning_gym:GENERATOR for a new task",
-    )
+    add("--bump", action="store_true",
+        help="first raise the version in task.py as the changes require")
+    add("--against", metavar="OLD",
+        help="older checkout, task folder or frozen.toml to compare the changes with")
+    add("--retain", action="store_true",
+        help="freeze the retain panel of this checkout instead of tasks")
+    add("--from", dest="source", metavar="DIR",
+        help="folder with an external task's dataset, or reasoning_gym:GENERATOR for a new task")
     more = parser.add_argument_group("with --from reasoning_gym:GENERATOR").add_argument
-    more(
-        "--levels",
-        metavar="JSON",
-        help="""settings of each level, '{"1": {...}, "2": {...}, "3": {...}}' or a file of it""",
-    )
+    more("--levels", metavar="JSON",
+         help="""settings of each level, '{"1": {...}, "2": {...}, "3": {...}}' or a file of it""")
     more("--to", metavar="DIR", help="folder that gets the folder of the task (tasks)")
     more("--name", metavar="NAME", help="name of the task (gym-GENERATOR)")
-    more(
-        "--report",
-        action="store_true",
-        help="only print what the generator's scorer pays for nonsense",
-    )
+    more("--report", action="store_true",
+         help="only print what the generator's scorer pays for nonsense")
 
 
 def run(options: Namespace) -> int:

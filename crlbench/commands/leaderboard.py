@@ -71,9 +71,8 @@ def add_flags(parser: ArgumentParser) -> None:
             epilog=action.examples,
             formatter_class=RawDescriptionHelpFormatter,
         )
-        command.add_argument(
-            "--results", metavar="DIR", help="the folder of results (leaderboard/results)"
-        )
+        command.add_argument("--results", metavar="DIR",
+            help="the folder of results (leaderboard/results)")
         action.add_flags(command)
 
 
@@ -85,22 +84,14 @@ def run(options: Namespace) -> int:
 def _build_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("--out", metavar="DIR", default="_site", help="folder for the site (_site)")
-    add(
-        "--url",
-        metavar="URL",
-        help="address of the site, https://...: for the sitemap, the feed and 404.html",
-    )
-    add(
-        "--source-url",
-        metavar="URL",
-        help="the repository of the results, https://...: pages link to it",
-    )
-    add(
-        "--check",
-        action="store_true",
-        help="write nothing; exit code 3 if the stored site differs from a new one",
-    )
-    add("--cache", metavar="DIR", help="folder for what is kept of entries ($CRLBENCH_HOME/site)")
+    add("--url", metavar="URL",
+        help="address of the site, https://...: for the sitemap, the feed and 404.html")
+    add("--source-url", metavar="URL",
+        help="the repository of the results, https://...: pages link to it")
+    add("--check", action="store_true",
+        help="write nothing; exit code 3 if the stored site differs from a new one")
+    add("--cache", metavar="DIR",
+        help="folder for what is kept of entries ($CRLBENCH_HOME/site)")
     add("--no-cache", action="store_true", help="compute everything, and keep nothing")
 
 
@@ -122,26 +113,13 @@ _port.__name__ = "port"
 
 def _export_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add(
-        "--what",
-        metavar="W",
-        choices=TABLES,
-        default="entries",
-        help=f"{', '.join(TABLES)} (entries)",
-    )
-    add(
-        "--format",
-        metavar="F",
-        choices=TABLE_FORMATS,
-        help=f"{', '.join(TABLE_FORMATS)} (by the name of --out)",
-    )
+    add("--what", metavar="W", choices=TABLES, default="entries",
+        help=f"{', '.join(TABLES)} (entries)")
+    add("--format", metavar="F", choices=TABLE_FORMATS,
+        help=f"{', '.join(TABLE_FORMATS)} (by the name of --out)")
     add("--out", metavar="FILE", required=True, help="file of the table")
-    add(
-        "--board",
-        metavar="NAME",
-        action="append",
-        help="only this board: track-fingerprint, or those of track@version (repeatable; all)",
-    )
+    add("--board", metavar="NAME", action="append",
+        help="only this board: track-fingerprint, or those of track@version (repeatable; all)")
 
 
 def build(options: Namespace) -> int:

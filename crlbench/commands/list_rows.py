@@ -20,7 +20,9 @@ Rows = list[Row]
 Name, Found = TypeVar("Name"), TypeVar("Found")
 
 
-def _readable(names: Iterable[Name], read: Callable[[Name], Found], fault: Fault) -> list[Found]:
+def _readable(
+    names: Iterable[Name], read: Callable[[Name], Found], fault: Fault
+) -> list[Found]:
     """What can be read, in order."""
     entries = []
     for name in names:
@@ -42,16 +44,8 @@ def _models(options: Namespace, fault: Fault) -> tuple[Rows, list[str]]:
             raise unknown_name(flag, value, choices)
         cards = [card for card in cards if getattr(card, flag) == value]
     return [_model_row(card) for card in cards], [
-        "name",
-        "family",
-        "kind",
-        "parameters",
-        "precision",
-        "adapter",
-        "source",
-        "revision",
-        "licence",
-        "gated",
+        "name", "family", "kind", "parameters", "precision", "adapter", "source", "revision",
+        "licence", "gated",
     ]
 
 

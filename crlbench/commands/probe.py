@@ -39,25 +39,16 @@ examples:
 
 def add_flags(parser: ArgumentParser) -> None:
     parser.add_argument("tasks", metavar="TASK", nargs="*", help="names (all tasks)")
-    parser.add_argument(
-        "--model",
-        metavar="X",
-        action="append",
+    parser.add_argument("--model", metavar="X", action="append",
         help=f"{MODEL}, repeatable (by the task's tags: the bundled models or "
-        "smollm2-135m-instruct)",
-    )
-    parser.add_argument(
-        "--rollouts", metavar="K", type=int, default=8, help="completions per item (8)"
-    )
+        "smollm2-135m-instruct)")
+    parser.add_argument("--rollouts", metavar="K", type=int, default=8,
+        help="completions per item (8)")
     parser.add_argument("--items", metavar="N", type=int, default=64, help="items per level (64)")
     parser.add_argument("--write", action="store_true", help="put the table into task READMEs")
-    parser.add_argument(
-        "--twin",
-        metavar="SALT",
-        type=int,
+    parser.add_argument("--twin", metavar="SALT", type=int,
         help="compare the published items with fresh ones, made by the task's code with this "
-        "number; a model that is better on the published ones may have seen them",
-    )
+        "number; a model that is better on the published ones may have seen them")
 
 
 def run(options: Namespace) -> int:

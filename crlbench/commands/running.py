@@ -209,13 +209,8 @@ def carry_out(
 def say_vanished(work: Work) -> None:
     """Runs that ended and left no record are said, never quietly made again."""
     if work.vanished:
-        names = listed(
-            [
-                f"{cell.recipe} {cell.task} {cell.arm} seed-{cell.seed_index:02d}"
-                for cell in work.vanished
-            ],
-            SHOWN,
-        )
+        names = listed([f"{cell.recipe} {cell.task} {cell.arm} seed-{cell.seed_index:02d}"
+                        for cell in work.vanished], SHOWN)
         warn(
             f"{count(len(work.vanished), 'run')} ended according to the ledger, but "
             f"the record is missing ({names}). Each counts as failed and is not repeated. "
@@ -283,14 +278,9 @@ def verdict(ending: Ending, verbose: bool) -> tuple[int, list[str]]:
     sentences = []
     if failed:
         several = len({cell.recipe for cell in cells}) > 1
-        rules = listed(
-            [
-                f"{cell.recipe + ' ' if several else ''}{cell.task} "
-                f"seed-{cell.seed_index:02d}: {record.status.rule}"
-                for cell, record in failed
-            ],
-            SHOWN,
-        )
+        rules = listed([f"{cell.recipe + ' ' if several else ''}{cell.task} "
+                        f"seed-{cell.seed_index:02d}: {record.status.rule}"
+                        for cell, record in failed], SHOWN)
         sentences.append(
             f"{count(len(failed), 'run')} failed the stability rules ({rules}); the records are "
             "written and count as failures"
@@ -337,7 +327,9 @@ def checked_memory(options: Namespace, job: Job) -> list[Estimate]:
     """
     settings, catalog = job.settings, Catalog(job.plans[0].cells[0].catalog)
     panel = find_panel(catalog.roots)
-    by_digest = {one.digest: card for card in job.cards for one in (card, former_card(card)) if one}
+    by_digest = {
+        one.digest: card for card in job.cards for one in (card, former_card(card)) if one
+    }
     free, what = free_memory(job.device)
     if job.device == "cpu" and free is not None:
         free //= settings.devices  # each process of a cell takes as much

@@ -56,6 +56,7 @@ _LISTS = ("tasks", "arm", "logger")
 _COUNT = re.compile("[0-9]{1,9}")
 
 
+
 def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 

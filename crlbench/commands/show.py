@@ -29,10 +29,7 @@ def add_flags(parser: ArgumentParser) -> None:
     parser.add_argument("what", choices=KINDS, metavar="WHAT", help=", ".join(KINDS))
     parser.add_argument("name", metavar="NAME")
     parser.add_argument(
-        "--prompts",
-        metavar="N",
-        type=int,
-        default=None,
+        "--prompts", metavar="N", type=int, default=None,
         help="for a task: print N items per split (0; 1 with --render)",
     )
     parser.add_argument(

@@ -31,12 +31,8 @@ Exit code 3: a rule is broken, and nothing is written. The rules: docs/results.m
 
 def add_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add(
-        "runs",
-        metavar="RUN",
-        nargs="+",
-        help="run folders, a folder of several, or a study (all its entries)",
-    )
+    add("runs", metavar="RUN", nargs="+",
+        help="run folders, a folder of several, or a study (all its entries)")
     add("--submitter", metavar="@HANDLE", help="GitHub handle of the person who answers questions")
     add("--to", metavar="DIR", help="the folder of results (leaderboard/results of the checkout)")
     add("--pr-body", metavar="FILE", help="the pull request's text (pull-request.md)")

@@ -23,49 +23,26 @@ Exit code 3: a rule is broken. 6: this machine cannot check one.
 
 def add_flags(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "paths",
-        metavar="PATH",
-        nargs="*",
+        "paths", metavar="PATH", nargs="*",
         help="task folders, models/<slug>.toml, names of either, folders of one or more results",
     )
     add = parser.add_argument
-    add(
-        "--kind",
-        metavar="K",
-        choices=KINDS,
-        default="auto",
-        help=f"what the paths are: {', '.join(KINDS)} (auto)",
-    )
-    add(
-        "--since",
-        metavar="COMMIT",
+    add("--kind", metavar="K", choices=KINDS, default="auto",
+        help=f"what the paths are: {', '.join(KINDS)} (auto)")
+    add("--since", metavar="COMMIT",
         help="everything that this checkout changes since COMMIT: one kind of change, and "
-        "results only grow",
-    )
-    add(
-        "--only",
-        metavar="KIND",
-        choices=SCOPES,
-        help=f"with --since: refuse a change of any other kind at once: {', '.join(SCOPES)}",
-    )
+        "results only grow")
+    add("--only", metavar="KIND", choices=SCOPES,
+        help=f"with --since: refuse a change of any other kind at once: {', '.join(SCOPES)}")
     add("--body", metavar="FILE", help="with --since: a pull request's text; its boxes are read")
-    add(
-        "--author",
-        metavar="@HANDLE",
-        help="with --since: the author; only the submitter or a maintainer extends an entry",
-    )
+    add("--author", metavar="@HANDLE",
+        help="with --since: the author; only the submitter or a maintainer extends an entry")
     add("--comment", metavar="FILE", help="with --since: write what changes on the boards")
     add("--findings", metavar="FILE", help="with --since: write the same as JSON")
-    add(
-        "--quick",
-        action="store_true",
-        help="of tasks, check a part of the rows, chosen by hashing: seconds a task",
-    )
-    add(
-        "--full",
-        action="store_true",
-        help="of models, check the weights too: sampled against recomputed log-probabilities",
-    )
+    add("--quick", action="store_true",
+        help="of tasks, check a part of the rows, chosen by hashing: seconds a task")
+    add("--full", action="store_true",
+        help="of models, check the weights too: sampled against recomputed log-probabilities")
 
 
 def run(options: Namespace) -> int:

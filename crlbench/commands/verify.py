@@ -34,46 +34,23 @@ What each step proves, and what no step proves: docs/trust.md.
 
 def add_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add(
-        "result",
-        metavar="RESULT",
-        help="a run, an entry (one model with one recipe) or a board; nothing is written into it",
-    )
-    add(
-        "--updates",
-        metavar="R",
-        default="3",
+    add("result", metavar="RESULT",
+        help="a run, an entry (one model with one recipe) or a board; nothing is written into it")
+    add("--updates", metavar="R", default="3",
         help="retrain the first R updates (3), or a whole run: all; an update is an iteration, "
-        "a rollout and its optimizer steps",
-    )
-    add(
-        "--seed-index",
-        metavar="I",
-        default="random",
+        "a rollout and its optimizer steps")
+    add("--seed-index", metavar="I", default="random",
         help="seed to replay, for every task and arm: an index, or random; "
-        "the choice is printed (random)",
-    )
-    add(
-        "--tolerance",
-        metavar="T",
-        choices=TOLERANCES,
-        default="class",
+        "the choice is printed (random)")
+    add("--tolerance", metavar="T", choices=TOLERANCES, default="class",
         help="class: equal bits on the class of machine of the run, a band on others; "
-        "bitwise: always equal bits (class)",
-    )
+        "bitwise: always equal bits (class)")
     add("--recompute-only", action="store_true", help="replay nothing")
-    add(
-        "--max-minutes",
-        metavar="M",
-        default="60",
-        help="refuse a replay with an estimate above this, in minutes of one core (60)",
-    )
-    add(
-        "--badge",
-        metavar="BY",
+    add("--max-minutes", metavar="M", default="60",
+        help="refuse a replay with an estimate above this, in minutes of one core (60)")
+    add("--badge", metavar="BY",
         help="for maintainers of a leaderboard: write what was proven, and by whom, to "
-        "verification.jsonl beside the plan",
-    )
+        "verification.jsonl beside the plan")
 
 
 def run(options: Namespace) -> int:

@@ -9,17 +9,8 @@ from typing import Any
 from crlbench.contract.conditions import leaves
 
 CLASS = (
-    "hardware_class",
-    "device",
-    "devices",
-    "nodes",
-    "strategy",
-    "machine",
-    "cpu",
-    "cpu_capability",
-    "cuda",
-    "driver",
-    "packages",
+    "hardware_class", "device", "devices", "nodes", "strategy", "machine", "cpu",
+    "cpu_capability", "cuda", "driver", "packages",
 )
 """Names of a record's environment that machines of one class share; with them go :data:`KERNELS`
 and the threads."""

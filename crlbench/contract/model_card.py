@@ -217,11 +217,8 @@ class ModelCard(Card):
             most = self.config.get(name)
             if isinstance(most, int) and self.context is not None and self.context > most:
                 raise ValueError(f"context is {self.context}, config.{name} allows {most}")
-        missing = [
-            n
-            for n in ("params_total", "params_active", "context", "added")
-            if getattr(self, n) is None
-        ]
+        missing = [n for n in ("params_total", "params_active", "context", "added")
+                   if getattr(self, n) is None]
         if missing:
             raise ValueError(f"an entry needs {', '.join(missing)}")
         if self.kind == "unknown" or self.frame == "auto":

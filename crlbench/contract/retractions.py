@@ -42,10 +42,9 @@ class Retraction(BaseModel):
 
     entry: str = Field(pattern=ENTRY_PATTERN, max_length=300)
     """``<board>/<model>@<revision>/<recipe>``, below the results."""
-    records: (
-        Literal["all"]
-        | Annotated[list[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]], Field(min_length=1)]
-    )
+    records: Literal["all"] | Annotated[
+        list[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]], Field(min_length=1)
+    ]
     """Ids of records; ``all`` means those added later too."""
     date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$"), AfterValidator(_a_day)]
     """UTC."""

@@ -88,9 +88,8 @@ def require_temporary() -> None:
     try:
         tempfile.gettempdir()
     except FileNotFoundError as error:
-        raise EnvironmentUnfit(
-            f"{error.strerror}. Set TMPDIR to a folder that you may write in."
-        ) from None
+        raise EnvironmentUnfit(f"{error.strerror}. Set TMPDIR to a folder that you may write in.") \
+            from None
 
 
 def refusal(error: OSError, where: Path) -> str:

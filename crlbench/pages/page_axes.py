@@ -210,8 +210,7 @@ def _taught(entry: Entry, control: Placebo) -> str:
     return (
         f"Paid for agreeing with the start model, Λ is {wording.number(control.lam.value)}; with "
         f"labels it is {wording.number(lam)}.{share} Taught: "
-        f"{wording.number(net.value, signed=True)} {words.span(net.interval)}".rstrip()
-        + "."
+        f"{wording.number(net.value, signed=True)} {words.span(net.interval)}".rstrip() + "."
     )
 
 

@@ -32,7 +32,9 @@ def novelty(entry: Entry) -> dict[str, Any] | None:
         "lost": any(min(bar.known, bar.new) < 0 for bar in bars),
         "strict": strict,
         "rows": _rows(entry, known),
-        "passes": [_pass_row(task, part) for task, parts in known.passes.items() for part in parts],
+        "passes": [
+            _pass_row(task, part) for task, parts in known.passes.items() for part in parts
+        ],
         "ks": [f"k = {k}" for k in sorted(_ks(known))],
     }
 
@@ -49,7 +51,9 @@ def sentences(known: EntryNovelty) -> list[str]:
         found.append(f"On the other items alone Λ is {wording.number(known.lam_new)} (Λ_new).")
     if known.saturated:
         counts = [f"{task} ({known.tasks[task].new_items})" for task in known.saturated]
-        found.append(f"Saturated, with fewer than {LEAST_NEW} new items: {wording.listed(counts)}.")
+        found.append(
+            f"Saturated, with fewer than {LEAST_NEW} new items: {wording.listed(counts)}."
+        )
     if known.second_share is not None:
         found.append(
             f"{wording.percent(known.second_share, 0)} of the items are wrong greedily and right "

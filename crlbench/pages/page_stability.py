@@ -41,11 +41,8 @@ def stability(entry: Entry) -> dict[str, Any] | None:
         "reason": entry.stability.reason,
         "rated": len(entry.stability.rated),
         "of": len(tasks),
-        "stressed": [
-            _stress_row(task, measures.stress)
-            for task, measures in tasks.items()
-            if measures.stress is not None
-        ],
+        "stressed": [_stress_row(task, measures.stress) for task, measures in tasks.items()
+                     if measures.stress is not None],
         "columns": [LABELS[part] for part in parts],
         "rows": [_shares_row(task, measures, parts) for task, measures in tasks.items()],
         "figures": [_panel(task, measures, parts) for task, measures in tasks.items()],

@@ -24,7 +24,9 @@ SCALES = {"logit_scale": 1, "lm_head_multiplier": 1, "logits_scaling": -1}
 """Fields of configs by which logits are multiplied (1) or divided (-1)."""
 
 
-BlockStatistics = Callable[[Tensor, Tensor, nn.Linear, float, float | None], tuple[Tensor, Tensor]]
+BlockStatistics = Callable[
+    [Tensor, Tensor, nn.Linear, float, float | None], tuple[Tensor, Tensor]
+]
 """A way to compute what :func:`block_statistics` computes."""
 
 

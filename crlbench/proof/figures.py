@@ -18,18 +18,8 @@ from crlbench.stats.pass_at_k import pass_by_k
 from crlbench.verdict.arm_agreement import must_differ
 
 ALWAYS = (
-    "reward",
-    "score",
-    "audit",
-    "length",
-    "truncated",
-    "repetition",
-    "group_variance",
-    "uniform_groups",
-    "kept_fraction",
-    "kl_coefficient",
-    "tokens",
-    "bytes",
+    "reward", "score", "audit", "length", "truncated", "repetition", "group_variance",
+    "uniform_groups", "kept_fraction", "kl_coefficient", "tokens", "bytes",
 )
 """Figures that have a value in every iteration."""
 WITH_LOSS = ("policy_loss", "entropy", "clip_fraction")
@@ -43,39 +33,14 @@ EXACT = 10**7
 ROUNDED = 1e-6
 """Relative rounding that 7 significant digits and sums in float32 leave open."""
 _SHARES = (
-    "score",
-    "audit",
-    "truncated",
-    "truncated_right",
-    "truncated_wrong",
-    "repetition",
-    "repetition_right",
-    "repetition_wrong",
-    "ess",
-    "kept_fraction",
-    "uniform_groups",
-    "clip_fraction",
-    "clip_low",
-    "clip_high",
+    "score", "audit", "truncated", "truncated_right", "truncated_wrong", "repetition",
+    "repetition_right", "repetition_wrong", "ess", "kept_fraction", "uniform_groups",
+    "clip_fraction", "clip_low", "clip_high",
 )
 _SIZES = (
-    "length",
-    "length_right",
-    "length_wrong",
-    "kl_coefficient",
-    "entropy",
-    "behavior_gap",
-    "grad_norm",
-    "update_norm",
-    "value_loss",
-    "ratio_p01",
-    "ratio_p50",
-    "ratio_p99",
-    "ratio_max",
-    "approx_kl",
-    "approx_kl_k2",
-    "reference_kl_k2",
-    "reference_kl_k3",
+    "length", "length_right", "length_wrong", "kl_coefficient", "entropy", "behavior_gap",
+    "grad_norm", "update_norm", "value_loss", "ratio_p01", "ratio_p50", "ratio_p99", "ratio_max",
+    "approx_kl", "approx_kl_k2", "reference_kl_k2", "reference_kl_k3",
 )
 BOUNDS = {
     **dict.fromkeys(_SHARES, (0.0, 1.0)),

@@ -42,12 +42,7 @@ Seconds = Annotated[float, Field(ge=0, lt=1e10, allow_inf_nan=False)]
 Event = Annotated[str, Field(pattern=r"^[a-z][a-z_]{0,39}$")]
 Whole = Annotated[int, Field(ge=0, lt=WHOLE_BELOW, strict=True)]
 FileName = Literal[
-    "config.toml",
-    "curve.csv",
-    "digests.jsonl",
-    "env.json",
-    "items.npz",
-    "policy.safetensors",
+    "config.toml", "curve.csv", "digests.jsonl", "env.json", "items.npz", "policy.safetensors",
     "samples.jsonl.zst",
 ]
 
@@ -59,12 +54,7 @@ NEEDED = tuple(name for name in PACKAGES if name != "bitsandbytes")
 SKIPPED = "skipped_updates"
 """The event that every iteration counts."""
 COUNTED = (
-    "dropped_rows",
-    "empty_minibatches",
-    "empty_rows",
-    "filtered_rows",
-    SKIPPED,
-    "uniform_rows",
+    "dropped_rows", "empty_minibatches", "empty_rows", "filtered_rows", SKIPPED, "uniform_rows",
     "whitening_skipped",
 )
 """Events that every update counts; a recipe that resamples may find nothing to learn from."""

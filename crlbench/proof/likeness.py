@@ -41,22 +41,9 @@ TENSORS = {
 """Digests of an iteration in the order in which they come to be, by what they are of."""
 
 OF_TOKENS = (
-    "score",
-    "reward",
-    "audit",
-    "length",
-    "length_right",
-    "length_wrong",
-    "truncated",
-    "truncated_right",
-    "truncated_wrong",
-    "repetition",
-    "repetition_right",
-    "repetition_wrong",
-    "group_variance",
-    "uniform_groups",
-    "tokens",
-    "bytes",
+    "score", "reward", "audit", "length", "length_right", "length_wrong", "truncated",
+    "truncated_right", "truncated_wrong", "repetition", "repetition_right", "repetition_wrong",
+    "group_variance", "uniform_groups", "tokens", "bytes",
 )
 """Figures that follow from the sampled tokens alone: no machine rounds them otherwise."""
 
@@ -130,7 +117,9 @@ def differences(
 class _Beside:
     """A run and its replay, laid beside one another iteration by iteration."""
 
-    def __init__(self, stored: Stored, trace: Trace, band: Band, rows: int, learned: bool) -> None:
+    def __init__(
+        self, stored: Stored, trace: Trace, band: Band, rows: int, learned: bool
+    ) -> None:
         self.stored, self.trace, self.band, self.rows = stored, trace, band, rows
         self.learned = learned
         theirs, ours = stored.record.health, trace.health
@@ -302,7 +291,9 @@ class _Beside:
             what = f"items of {ref}, {changed} of {before.size}"
             yield Difference(update, what, points[x].score, ours[x].score, within, gap)
 
-    def _evaluation_within(self, update: int, items: np.ndarray, gap: float, changed: int) -> bool:
+    def _evaluation_within(
+        self, update: int, items: np.ndarray, gap: float, changed: int
+    ) -> bool:
         if update > DIGESTED_ITERATIONS:
             return gap <= self.band.later(items.size)
         if self._differ_before(update + 1):

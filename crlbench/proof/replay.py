@@ -80,7 +80,9 @@ class Trace(BaseModel):
         return compact(np.asarray(self.items[ref])) if ref in self.items else None
 
 
-def replay_cell(cell: Cell, emit: Emit, should_stop: Callable[[], bool]) -> Trace | RunRecord:
+def replay_cell(
+    cell: Cell, emit: Emit, should_stop: Callable[[], bool]
+) -> Trace | RunRecord:
     """Make the first iterations of a cell, or all of it; the trace is in its folder as well.
 
     Raises:

@@ -139,7 +139,7 @@ def plain_answer(found: str, letter: str = "") -> tuple[str, str]:
 
     The gold ends with ``letter``, which is no unit then.
     """
-    found = _undressed(found.strip('\u200b\u200e\u200f\u2060\ufeff \t\n"\u201c\u201d\u201e'))
+    found = _undressed(found.strip("\u200b\u200e\u200f\u2060\ufeff \t\n\"\u201c\u201d\u201e"))
     if found.startswith("\\boxed{") and closing(found[7:]) == len(found) - 8:
         found = _undressed(found[7:-1])
     if found.startswith("\\text{") and closing(found[6:]) == len(found) - 7:

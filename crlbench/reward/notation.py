@@ -93,7 +93,9 @@ _UNIT_DRESS = re.compile(r"\\(?:text|mathrm|operatorname|textrm|mbox|frac)\s?(?=
 _UNIT_POWER = re.compile(r"\s*\^\s*(-?[1-4])")
 _PLAIN_UNIT = re.compile(
     r"(?<=[0-9}])(?:(?:\s|\\[,;: ]|~)+(?P<word>[A-Za-z]+(?:/[a-z]+)?)"
-    r"|(?P<glued>[a-z]{2,3}(?:/[a-z])?))" + _POWER + r"\Z"
+    r"|(?P<glued>[a-z]{2,3}(?:/[a-z])?))"
+    + _POWER
+    + r"\Z"
 )
 _WORDS_ALONE = frozenset(
     "cm mm km m kg g s min minute minutes hour hours day days year years degree degrees dollar "
@@ -121,7 +123,7 @@ def undress(found: str) -> str:
     >>> undress(r"**$\boxed{5}$.**")
     '5'
     """
-    found = _END.sub("", found.strip(_UNSEEN + ' \t\n"\u201c\u201d\u201e'))
+    found = _END.sub("", found.strip(_UNSEEN + " \t\n\"\u201c\u201d\u201e"))
     if found[:1] in "$*`\\" or found[-1:] in "$*`)]":
         found = _DRESS.sub("", found)
     found = _END.sub("", found.strip("$ \t\n")).strip()

@@ -81,7 +81,9 @@ def join_foreign(text: str) -> str:
     They are known by what no English number looks like. Groups apart by spaces that do not break
     may have a decimal comma too.
     """
-    text = _CONTINENTAL.sub(lambda match: match[0].replace(match[1], "").replace(",", "."), text)
+    text = _CONTINENTAL.sub(
+        lambda match: match[0].replace(match[1], "").replace(",", "."), text
+    )
     text = _INDIAN.sub(lambda match: match[0].replace(",", ""), text)
     return _POINTS.sub(lambda match: match[0].replace(".", "").replace(",", "."), text)
 

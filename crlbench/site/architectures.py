@@ -199,7 +199,7 @@ def _contrasts(zoo: Zoo, stored: StoredBoard, learners: dict[str, Learner]) -> I
         sizes = [learners[one.slug] for one in zoo.sizes]
         base = next((one for one in sizes if one in designs), sizes[0])
         yield _contrast(
-            stored.pairs,
+        stored.pairs,
             "size",
             "Do checkpoints of other sizes differ?",
             "One design, the same documents: the width differs, one checkpoint for each size.",
@@ -208,7 +208,7 @@ def _contrasts(zoo: Zoo, stored: StoredBoard, learners: dict[str, Learner]) -> I
         )
     for before, after in zoo.tuned_pairs:
         yield _contrast(
-            stored.pairs,
+        stored.pairs,
             f"tuned-{after.slug}",
             "Does fine-tuning first help?",
             "The same checkpoint, with and without supervised fine-tuning on the format of the "

@@ -184,7 +184,9 @@ def standings(stored: StoredBoard, recipe: str) -> Standings:
     lams = [brief["lam"] for brief in briefs]
     start, decoding = describe_start(briefs, lams), describe_decoding(briefs)
     alike = correlations(stored.board, recipe)
-    return Standings(stored, recipe, panels, filters, every_column, labels, start, alike, decoding)
+    return Standings(
+        stored, recipe, panels, filters, every_column, labels, start, alike, decoding
+    )
 
 
 def _describe(stored: StoredBoard, entry: Entry) -> _Profile:

@@ -136,7 +136,9 @@ def _key(stored: StoredBoard, recipe: str) -> str:
 
 
 def _plain(matrix: Matrix) -> tuple[Any, ...]:
-    rows = tuple((row, tuple((cell.lam, cell.own) for cell in cells)) for row, cells in matrix.rows)
+    rows = tuple(
+        (row, tuple((cell.lam, cell.own) for cell in cells)) for row, cells in matrix.rows
+    )
     return (matrix.key, matrix.name, matrix.slug, matrix.columns, rows, matrix.finding)
 
 

@@ -105,7 +105,9 @@ def task_balanced_iqm(strata: Sequence[np.ndarray]) -> float:
     return float(over_tasks(strata, trimmed_mean))
 
 
-def resample(stratum: Stratum, count: int = REPLICATES, seed: int = ROOT_SEED) -> np.ndarray:
+def resample(
+    stratum: Stratum, count: int = REPLICATES, seed: int = ROOT_SEED
+) -> np.ndarray:
     """(count, n) bootstrap resamples of the seeds of one task; apply a location to each row."""
     index = seed_index(stratum.name, len(stratum.values), count, seed)
     if stratum.resampled is None:
@@ -195,7 +197,9 @@ def expanded(whole: np.ndarray, seeds: Sequence[int], level: float = LEVEL) -> I
     return expanded_at(whole, seeds, (level,))[0]
 
 
-def expanded_at(whole: np.ndarray, seeds: Sequence[int], levels: Sequence[float]) -> list[Interval]:
+def expanded_at(
+    whole: np.ndarray, seeds: Sequence[int], levels: Sequence[float]
+) -> list[Interval]:
     """The same at several levels, for one look at the replicates."""
     n, df, last = min(seeds), sum(size - 1 for size in seeds), len(whole) - 1
     tails = [expanded_tail(n, df, level) for level in levels]

@@ -150,3 +150,4 @@ class ItemTable:
     def gain(self, weights: np.ndarray) -> np.ndarray:
         """(R, n) raw gain s(B) - s(0) under item weights."""
         return self.scale * (weights @ (self.final - self.head).T)
+

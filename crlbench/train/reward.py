@@ -205,7 +205,9 @@ def mode_reward(
     """
     forms = agreement.forms(rollout.texts)
     uids = [batch.uids[group] for group in rollout.group.tolist()]
-    agreed = [form == agreement.answers[uid] for form, uid in zip(forms, uids, strict=True)]
+    agreed = [
+        form == agreement.answers[uid] for form, uid in zip(forms, uids, strict=True)
+    ]
     paid = torch.tensor(agreed, dtype=torch.float32, device=reward.score.device) * scale
     return Reward(reward.score, paid, None, None)
 

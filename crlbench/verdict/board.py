@@ -268,7 +268,9 @@ def board_of(
         tasks=tasks,
         entries=entries,
         controls=controls,
-        placebo_only=tuple(dict.fromkeys(one.name for one in controls if one.name not in names)),
+        placebo_only=tuple(
+            dict.fromkeys(one.name for one in controls if one.name not in names)
+        ),
         rankings={
             recipe: {one.axis: one for one in ranked if one.recipe == recipe}
             for recipe in by_recipe
@@ -330,7 +332,9 @@ def _entries(
             if archive.counted(arms[arm]):
                 beside[arm] = control
         if arms["real"]:
-            entries.append(make_entry(arms["real"], board, archive, reference, count, seed, beside))
+            entries.append(
+                make_entry(arms["real"], board, archive, reference, count, seed, beside)
+            )
     return entries, controls
 
 

@@ -199,10 +199,8 @@ class SplitItems:
         ]
         self.by_rule = [ends_by_rule(run.record) for run in runs]
         sides = [
-            [
-                run.split_items(name, end=side) if has else None
-                for run, has in zip(runs, having, strict=True)
-            ]
+            [run.split_items(name, end=side) if has else None
+             for run, has in zip(runs, having, strict=True)]
             for side in (False, True)
         ]
         (self.starts, self.start_scores), (self.ends, self.end_scores) = map(_over_draws, sides)

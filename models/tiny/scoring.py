@@ -15,6 +15,7 @@ from transformers import DynamicCache
 
 from crlbench import seeding
 from crlbench.catalog.frozen import read_rows
+from crlbench.reward.score import outcomes
 
 MAX_NEW_TOKENS = 24
 
@@ -44,18 +45,16 @@ def read_split(task: str, split: str) -> list[dict[str, Any]]:
 def score(model: Any, task: str, split: str, items: int, draws: int, seed: int) -> Score:
     """Score the first ``items`` rows of a split."""
     rows = read_split(task, split)[:items]
-    verify = load_task(task).verify
+    verify, answers = load_task(task).verify, [row["answer"] for row in rows]
     heads = [[BOS, *encode(row["messages"][-1]["content"] + "\n")] for row in rows]
     generator = torch.Generator().manual_seed(seeding.derive(seed, "score", task, split))
     sampled = complete(model, [head for head in heads for _ in range(draws)], generator)
     greedy = complete(model, heads, None)
-    counts = [
-        sum(int(verify(text, row["answer"])) for text in sampled[i * draws : (i + 1) * draws])
-        for i, row in enumerate(rows)
-    ]
+    paid = outcomes(verify, sampled, [answer for answer in answers for _ in range(draws)], task)
+    counts = [int(sum(paid[i * draws : (i + 1) * draws])) for i in range(len(rows))]
     return Score(
         sampled=sum(counts) / (len(rows) * draws),
-        greedy=sum(verify(t, r["answer"]) for t, r in zip(greedy, rows, strict=True)) / len(rows),
+        greedy=sum(outcomes(verify, greedy, answers, task)) / len(rows),
         by_level=_by_level(rows, counts, draws),
         histogram=[Counter(counts)[c] for c in range(draws + 1)],
     )

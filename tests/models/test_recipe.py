@@ -11,6 +11,7 @@ import corpus
 import moments
 import pretrain
 import pytest
+import scoring
 import torch
 from architectures import ARCHITECTURES
 from pretrain import FINE_TUNING, PRETRAINING, SECOND, fine_tuning_rows, new_model
@@ -162,3 +163,19 @@ def test_the_first_generation_has_one_pretraining_each(capsys: pytest.CaptureFix
         pretrain.main(["--model", "tiny-llama", "--init", "1"])
     assert "--init and --order are for tiny2-*" in capsys.readouterr().err
     assert len(SECOND) == 8
+
+
+@pytest.mark.parametrize("family", corpus.SECOND.families)
+def test_every_family_of_the_second_mix_is_scored(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = [row["answer"] for row in read_split(family, "id")[:3]]
+    right[0] = ""
+
+    def complete(model: None, heads: list[list[int]], generator: object) -> list[str]:
+        return right if generator is None else [text for text in right for _ in range(2)]
+
+    monkeypatch.setattr(scoring, "complete", complete)
+    found = scoring.score(None, family, "id", 3, 2, seed=0)
+    assert (found.sampled, found.greedy) == (2 / 3, 2 / 3)
+    assert found.histogram == [1, 0, 2]

@@ -112,11 +112,8 @@ def facts_of(card: ModelCard, folder: Path) -> Facts:
     tokenizer, thinking = reader.tokenizer, reader.thinking
     template = template_of(tokenizer) if reader.frame == "chat" else ""
     ends = end_tokens(tokenizer, (), reader.frame, thinking)
-    further = [
-        tokenizer.convert_ids_to_tokens(end)
-        for end in _generation_ends(folder)
-        if end not in ends and 0 <= end < len(tokenizer)
-    ]
+    further = [tokenizer.convert_ids_to_tokens(end) for end in _generation_ends(folder)
+               if end not in ends and 0 <= end < len(tokenizer)]
     try:
         total, active = parameter_totals(config)
         shape = shaping_fields(config, raw)

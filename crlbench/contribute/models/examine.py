@@ -309,14 +309,10 @@ def _sampling(subject: Subject) -> Finding:
         return Finding(skipped="quantised weights round in every pass")
     place = Location(str(subject.weights))
     gap, tokens = largest_gap(subject.card, place, subject.checkpoint.reader)
-    problems = (
-        []
-        if gap <= TOLERANCE
-        else [
-            f"sampled and recomputed log-probabilities differ by {gap:.2g} nats; at most {TOLERANCE}"
-            " is rounding"
-        ]
-    )
+    problems = [] if gap <= TOLERANCE else [
+        f"sampled and recomputed log-probabilities differ by {gap:.2g} nats; at most {TOLERANCE}"
+        " is rounding"
+    ]
     return Finding(problems, {"largest gap": f"{gap:.1e} nats", "tokens": tokens})
 
 

@@ -143,31 +143,17 @@ def parser() -> argparse.ArgumentParser:
     add = flags.add_argument
     add("--by", default="maintainers", help="in whose name (maintainers)")
     add("--recompute-only", action="store_true", help="replay nothing")
-    add(
-        "--entry",
-        action="append",
-        default=[],
-        metavar="BOARD/MODEL@REVISION/RECIPE",
-        help="this one alone; * for any text (repeatable; all)",
-    )
+    add("--entry", action="append", default=[], metavar="BOARD/MODEL@REVISION/RECIPE",
+        help="this one alone; * for any text (repeatable; all)")
     add("--first", type=int, metavar="N", help="no more than the first N that are open")
-    add(
-        "--minutes-per-entry",
-        type=float,
-        default=10.0,
-        metavar="M",
-        help="what an entry may take, by the clock and by the estimate of its replay (10)",
-    )
+    add("--minutes-per-entry", type=float, default=10.0, metavar="M",
+        help="what an entry may take, by the clock and by the estimate of its replay (10)")
     add("--minutes-total", type=float, default=270.0, metavar="M", help="what all may take (270)")
     add("--commit", choices=("none", "each"), default="none", help="each: a commit an entry (none)")
     add("--out", metavar="FILE", help="add every new line, with its entry, to a file")
     add("--checkout", default=".", metavar="DIR", help="that holds leaderboard/results (.)")
-    add(
-        "--crlbench",
-        default=f"{sys.executable} -P -m crlbench",
-        metavar="COMMAND",
-        help="how crlbench is called",
-    )
+    add("--crlbench", default=f"{sys.executable} -P -m crlbench", metavar="COMMAND",
+        help="how crlbench is called")
     return flags
 
 

@@ -31,7 +31,9 @@ UPSTREAM = "origin/main"
 
 NO_FILE = {"120000": "link", "160000": "submodule"}
 """What is no file, by the mode that git has for it."""
-OF_MODELS = re.compile(r"docs/models\.md|docs/schemas/[^/]+\.json|tests/policy/rendered\.json")
+OF_MODELS = re.compile(
+    r"docs/models\.md|docs/schemas/[^/]+\.json|tests/policy/rendered\.json"
+)
 """Tables that a model's entry renews: data, and no code."""
 CHECKPOINT = re.compile(
     r"models/(?P<slug>[^/]+)/(?:[^/]+\.(?:safetensors|gguf|json|model|txt|jinja|md)|LICENSE)"
@@ -138,7 +140,9 @@ def changes_since(reference: str, folder: Path) -> Changes:
         status[path] = "A"
         if (kind := _kind_on_disk(root / path)) is not None:
             linked[path] = kind
-    by_kind = {kind: tuple(sorted(p for p, s in status.items() if s == kind)) for kind in "AD"}
+    by_kind = {
+        kind: tuple(sorted(p for p, s in status.items() if s == kind)) for kind in "AD"
+    }
     rest = tuple(sorted(p for p, s in status.items() if s not in "AD"))
     return Changes(root, base, by_kind["A"], rest, by_kind["D"], linked)
 

@@ -108,22 +108,16 @@ def _may_retract(folder: Path, line: Retraction, author: Author) -> Iterator[tup
     submitter = read_submission(folder).submitter if folder.is_dir() else line.by
     owner = Author(line.by, author.maintainers)
     if not owner.speaks_for(submitter):
-        yield (
-            True,
-            (
-                f"{line.entry}: taken back by {line.by}: {submitter} submitted it, and only they or a "
-                "maintainer take it back"
-            ),
+        yield True, (
+            f"{line.entry}: taken back by {line.by}: {submitter} submitted it, and only they or a "
+            "maintainer take it back"
         )
     if author.handle is None:
         yield False, f"{line.entry}: whether {line.by} takes it back was not asked (--author)."
     elif not author.speaks_for(line.by):
-        yield (
-            True,
-            (
-                f"{line.entry}: taken back by {line.by}, and {author.handle} brings it: a line is "
-                "brought by the person it names, or by a maintainer"
-            ),
+        yield True, (
+            f"{line.entry}: taken back by {line.by}, and {author.handle} brings it: a line is "
+            "brought by the person it names, or by a maintainer"
         )
 
 
@@ -136,12 +130,9 @@ def _may_bring(
         return
     submitter = read_submission(folder).submitter
     if not author.speaks_for(submitter):
-        yield (
-            True,
-            (
-                f"{entry}/{SUBMISSION}: submitter {submitter}, and {author.handle} brings it: an entry "
-                "is brought by the person it names, or by a maintainer"
-            ),
+        yield True, (
+            f"{entry}/{SUBMISSION}: submitter {submitter}, and {author.handle} brings it: an entry "
+            "is brought by the person it names, or by a maintainer"
         )
 
 
@@ -163,17 +154,13 @@ def _may_extend(
         if lower:
             yield False, f"{change}; {author.handle} may do that."
     elif author.handle is not None:
-        yield (
-            True,
-            (
-                f"{entry}: {author.handle} adds to an entry of {submitter}: only {submitter} or a "
-                "maintainer does"
-            ),
+        yield True, (
+            f"{entry}: {author.handle} adds to an entry of {submitter}: only {submitter} or a "
+            "maintainer does"
         )
     elif lower:
-        yield (
-            True,
-            (f"{change}: only {submitter} or a maintainer does that (--author says who brings it)"),
+        yield True, (
+            f"{change}: only {submitter} or a maintainer does that (--author says who brings it)"
         )
     else:
         yield False, f"{entry}: whether {submitter} adds to it was not asked (--author)."

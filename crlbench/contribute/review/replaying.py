@@ -96,12 +96,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("commit", help="its base")
     add("--minutes-per-entry", type=float, default=10.0, metavar="M", help="(10)")
     add("--minutes-total", type=float, default=50.0, metavar="M", help="of all replays (50)")
-    add(
-        "--crlbench",
-        default=f"{sys.executable} -P -m crlbench",
-        metavar="COMMAND",
-        help="how crlbench is called",
-    )
+    add("--crlbench", default=f"{sys.executable} -P -m crlbench", metavar="COMMAND",
+        help="how crlbench is called")
     replaying = Replaying(parser.parse_args(arguments))
     try:
         replaying.run()

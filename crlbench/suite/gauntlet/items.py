@@ -113,7 +113,9 @@ def check_readme(task: Task, level: Level = "full") -> Finding:
         finding.problems.append(f"{path}: must begin with a heading, '# Name'")
     lower = text.lower()
     finding.problems += [
-        f"{path}: says nothing about '{word}'" for word in README_WORDS if word.lower() not in lower
+        f"{path}: says nothing about '{word}'"
+        for word in README_WORDS
+        if word.lower() not in lower
     ]
     return finding
 
