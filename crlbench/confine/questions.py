@@ -19,13 +19,14 @@ from crlbench.errors import CrlbenchError, EnvironmentUnfit
 from crlbench.reward.env import Draw, Step, canonical, read_said, state_text
 from crlbench.reward.score import Score
 from crlbench.reward.splits import SPLITS, freeze_rng
+from crlbench.reward.trials import TRIALS
 
 TEXT_CHARS = 300
 """Longest text of an exception, or of a value that is no score."""
 DRAWS_SEEN = 4
 """Draws after which a build is stopped that is only watched."""
 
-FUNCTIONS = ("mover", "observe", "step", "score", "news", "legal", "rival")
+FUNCTIONS = ("mover", "observe", "step", "score", "news", "legal", "rival", "hidden")
 """Functions of an environment."""
 LIMITS = ("max_turns", "max_observation_bytes", "max_state_bytes", "seats", "history", "on_illegal")
 """Its other facts, beside tools and panel."""
@@ -126,6 +127,11 @@ def called(code: types.ModuleType, name: str, arguments: Sequence[Any]) -> Any:
         return ["plain", value] if _is_plain(value) else ["value", repr(value)[:TEXT_CHARS]]
     except CrlbenchError as error:
         return ["broken", str(error)[:TEXT_CHARS]]
+
+
+def tried(code: types.ModuleType, name: str, *arguments: Any) -> Any:
+    """What a trial of a module's environment finds."""
+    return TRIALS[name](code.ENVIRONMENT, *arguments)
 
 
 def _is_plain(value: Any) -> bool:

@@ -82,6 +82,7 @@ _ANSWERS: dict[str, Callable[..., Any]] = {
     "drawn_otherwise": questions.drawn_otherwise,
     "environment": questions.environment,
     "called": questions.called,
+    "tried": questions.tried,
 }
 
 

@@ -87,6 +87,8 @@ class ConfinedTask(Task):
             return int(self.confined.ask(name, *arguments))
         if name == "texts":
             return self._texts(*arguments)
+        if name == "tried":
+            return self.confined.ask(name, *arguments, limit=TEXTS_BYTES)
         raise ValueError(name)
 
     def judge_of(

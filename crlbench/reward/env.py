@@ -83,6 +83,8 @@ class Environment:
     """The legal texts in their canonical form, where they can be listed."""
     rival: Callable[[str, State, Chance], str] | None = None
     """What a scripted seat of a name says."""
+    hidden: Callable[[State, int], tuple[str, ...]] | None = None
+    """Fields of the state that a seat may not learn from what it is told; None: there are none."""
     seats: int = 1
     history: Literal["restate", "append"] = "restate"
     """Whether a turn sees its observation alone, or everything of its seat before it."""
