@@ -31,6 +31,7 @@ from crlbench.run import store, subject
 from crlbench.run.execute import run_cell
 from crlbench.run.plan import Board, Contender, Declaration, Execution, NamedRecipe
 from crlbench.run.subject import answers_of
+from crlbench.train.callbacks import RunStopped
 from crlbench.train.collect import Collected, Play
 from crlbench.train.evaluation import score_requests
 from crlbench.train.metrics import RolloutMetrics
@@ -294,14 +295,8 @@ def test_runs_count_episodes_and_resume_in_the_middle(
     recorder = fit(whole, tmp_path / "whole")
     assert recorder.totals["completions"] == 8 * 16
     parts = module_of(history)
-    stopped: list[int] = []
-
-    def stop() -> bool:
-        stopped.append(1)
-        return len(stopped) == 4
-
-    with pytest.raises(Exception, match=""):
-        fit(parts, tmp_path / "parts", stop=stop)
+    with pytest.raises(RunStopped):
+        fit(parts, tmp_path / "parts", stop=lambda: parts.iterations_done == 3)
     again = module_of(history)
     resumed = fit(again, tmp_path / "parts", resume=True)
     assert resumed.digests == recorder.digests and resumed.curve == recorder.curve
