@@ -4,54 +4,53 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from crlbench.algo import recipes
-from crlbench.algo.recipe import to_config
-from crlbench.contract.conditions import control_leaves, override
+from crlbench import cli
 from crlbench.contract.verification import Finding
 from crlbench.disk.names import EPISODES
 from crlbench.proof.episodes import check_played, check_spoken
-from crlbench.proof.facts import Facts
+from crlbench.proof.facts import Facts, facts_of
 from crlbench.proof.rescore import rescore
-from crlbench.run.execute import run_cell
-from crlbench.run.plan import Board, Contender, Declaration, Execution, NamedRecipe
 from crlbench.run.subject import confined_task, load_task
 from crlbench.verdict.runs import Run, load_runs
+from tests.support.shared import made_once
 
 SHORT = {
-    "budget.prompts": "4",
-    "budget.completions": "4",
-    "budget.grid": "1",
-    "budget.iterations_per_point": "1",
-    "evaluation.curve_items": "8",
-    "evaluation.end_items": "8",
-    "evaluation.end_draws": "2",
-    "evaluation.retain": "[]",
-    "hardware.precision": "fp32",
+    "budget.prompts": 4,
+    "budget.completions": 4,
+    "budget.grid": 1,
+    "budget.iterations_per_point": 1,
+    "evaluation.curve_items": 8,
+    "evaluation.end_items": 8,
+    "evaluation.end_draws": 2,
 }
 
 
 @pytest.fixture(scope="module")
-def played(board: Board, tmp_path_factory: pytest.TempPathFactory) -> Facts:
-    """A short run on an environment, with its weights away: they are not looked at."""
-    folder = tmp_path_factory.mktemp("played")
-    conditions = override(board.conditions, SHORT)
-    control = control_leaves(board.track, conditions, {})
-    short = replace(board, conditions=conditions, control=control, division="open")
-    named = NamedRecipe("grpo", to_config(recipes.load("grpo")))
-    contender = Contender("tiny-llama", "tiny-llama", "0a1b2c3d", "e" * 64)
-    quiet = Execution(loggers=())
-    declared = Declaration(short, contender, named, ("relay-sum",), ("real",), 1, folder, quiet)
-    cell = declared.plan().cells[0].model_copy(update={"entry_sha256": None, "control": {}})
-    record = run_cell(cell, lambda event: None, lambda: False)
-    assert record.status.state == "completed" and EPISODES in record.files
-    (run,) = load_runs(Path(cell.folder))
-    return Facts(run, conditions)
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run folder of a short command on an environment; nothing may change it."""
+
+    def run(out: Path) -> Path:
+        pairs = [part for name, value in SHORT.items() for part in ("--set", f"{name}={value}")]
+        where = ["--model", "tiny-llama", "--tasks", "relay-sum", "--out", str(out)]
+        assert cli.main(["evaluate", *where, "--seeds", "1", *pairs, "-q"]) == 0
+        (plan,) = out.rglob("plan.json")
+        return plan.parent
+
+    return made_once(tmp_path_factory, "episodes", run)
+
+
+@pytest.fixture
+def played(folder: Path) -> Facts:
+    (run,) = load_runs(folder)
+    facts = facts_of(run)
+    assert isinstance(facts, Facts) and EPISODES in run.record.files
+    return facts
 
 
 def rows_of(facts: Facts) -> list[dict[str, Any]]:
@@ -144,3 +143,10 @@ def test_a_forged_transcript_that_both_files_hold_is_found(
 def test_other_tasks_have_no_episodes(played: Facts) -> None:
     (finding,) = check_spoken(played, rows_of(played), "single-turn")
     assert (finding.stored, finding.expected) == (16, 0)
+
+
+def test_verify_plays_them_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["verify", str(folder), "--recompute-only"]) == 0
+    text = capsys.readouterr().out
+    assert "verified again: 16 stored completions (relay-sum 1.0.0)" in text
+    assert "played again: 16 stored episodes, turn by turn" in text
