@@ -78,8 +78,8 @@ def assemble(episodes: Sequence[Episode], pad: int, device: torch.device | str =
         return torch.tensor(filled, dtype=dtype, device=device)
 
     said = [[turn for _, turn, _ in some] for some in tokens]
-    cut = {row.episode * _seats(episodes) + row.seat for row in rows if row.turns[-1].said.cut}
-    trajectory = [row.episode * _seats(episodes) + row.seat for row in rows]
+    trajectory = [(row.episode, row.seat) for row in rows]
+    cut = {(row.episode, row.seat) for row in rows if row.turns[-1].said.cut}
     valued = rows[0].turns[0].values is not None
     rollout = Rollout(
         prompt_ids=ids.to(device),
@@ -90,7 +90,7 @@ def assemble(episodes: Sequence[Episode], pad: int, device: torch.device | str =
         behavior_logprobs=_per_token(rows, width, device, "logprobs"),
         behavior_values=_per_token(rows, width, device, "values") if valued else None,
         group=_numbered([(row.place, row.seat) for row in rows], device),
-        finished=torch.tensor([number not in cut for number in trajectory], device=device),
+        finished=torch.tensor([name not in cut for name in trajectory], device=device),
         texts=[row.text() for row in rows],
         state=table(-1, torch.int64, [[_state(turn) for turn in some] for some in said]),
     )
@@ -106,10 +106,6 @@ def assemble(episodes: Sequence[Episode], pad: int, device: torch.device | str =
         [_earned(episodes[row.episode], row) for row in rows],
         [_turn_ends(row, width) for row in rows],
     )
-
-
-def _seats(episodes: Sequence[Episode]) -> int:
-    return max(len(episode.scores) for episode in episodes)
 
 
 def _rows(episodes: Sequence[Episode]) -> list[Row]:
@@ -131,7 +127,7 @@ def _rows(episodes: Sequence[Episode]) -> list[Row]:
 def _stated(
     rollout: Rollout,
     rows: Sequence[Row],
-    trajectory: Sequence[int],
+    trajectory: Sequence[tuple[int, int]],
     turn: Tensor,
     device: torch.device | str,
 ) -> Rollout:

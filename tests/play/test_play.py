@@ -14,14 +14,14 @@ from torch import Tensor
 from crlbench.errors import ValidationError
 from crlbench.play.assemble import assemble
 from crlbench.play.loop import Episode, play
-from crlbench.play.seats import Table, Visit, turn_uniforms, visits
+from crlbench.play.seats import Table, Visit, check_room, turn_uniforms, visits
 from crlbench.policy.decode.loop import DecodeLoop, DrawKey, row_uniforms
 from crlbench.policy.policy import Policy
 from crlbench.policy.text.dialogue import Dialogue
 from crlbench.reward.env import Environment, Said, Start, Step, digest, read_start
 from crlbench.reward.playing import open_episode, replay
 from crlbench.types import PromptBatch, Rollout
-from tests.policy.test_dialogue import TRIMS
+from tests.policy.test_dialogue import PLAIN, TRIMS
 from tests.support.checkpoints import ascii_tokenizer, random_model
 from tests.support.environments import COUNTDOWN, DUEL, DUEL_START, countdown_start
 
@@ -42,7 +42,7 @@ def table(
 ) -> Table:
     tokenizer = ascii_tokenizer(template)
     return Table(
-        environment=replace(environment, history=history),  # type: ignore[arg-type]
+        environment=replace(environment, history=history),
         dialogue=Dialogue(tokenizer, frame, ends),
         sampler=DecodeLoop(tokenizer, 1.0, max_tokens, ends=ends, pad=128),
         context=context,
@@ -79,7 +79,7 @@ def assert_true(policy: Policy, episodes: Sequence[Episode]) -> Rollout:
                 place &= whole.turn == turn.turn
             assert whole.completion_ids[place].tolist() == [*turn.ids]
             assert torch.equal(whole.behavior_logprobs[place], turn.logprobs)
-            assert set(whole.state[place].tolist()) == {int(turn.state[:15], 16)}  # type: ignore[index]
+            assert set(whole.state[place].tolist()) == {int(turn.state[:15], 16)}
             # The row up to the turn is what the policy read when it said it.
             (row,) = {int(r) for r in place.nonzero()[:, 0]}
             first = int(place[row].nonzero()[0])
@@ -227,7 +227,7 @@ def test_a_cut_turn_ends_its_episode_and_gains_no_token() -> None:
         assert first.said[-1] == Said("11", cut=True) and first.scores == (0.0,)
         assert second.scores == (1.0,) and len(second.spoken) == 3
         whole = assemble([first, second], 128).rollout.stated()
-        assert whole.finished.tolist() == [number == 1 for number in whole.episode.tolist()]  # type: ignore[union-attr]
+        assert whole.finished.tolist() == [number == 1 for number in whole.episode.tolist()]
         assert replay(COUNTDOWN, first.start, first.said) == first.position
 
 
@@ -314,6 +314,27 @@ def test_a_context_that_is_too_small_is_named_with_its_numbers() -> None:
     with pytest.raises(ValidationError, match=r"task 'toy', toy/train/0: turn 0: its row has 3 "
                        r"tokens and a turn may have 6; the model's context is 8"):  # fmt: skip
         play(policy_of(), table(context=8), starts(1, 1), KEY, "cpu")
+
+
+@pytest.mark.parametrize("frame", ["terse", "chat"])
+@pytest.mark.parametrize("history", ["restate", "append"])
+def test_no_episode_needs_more_room_than_is_asked_for(history: str, frame: str) -> None:
+    """The bound is refused with its numbers where it does not fit, and no turn comes above it."""
+    ends = ENDS if frame == "terse" else (130,)
+    seats = table(history=history, frame=frame, template=PLAIN, ends=ends)
+    view = [{"role": "user", "content": "9"}]
+    ids = seats.dialogue.open(view).ids
+    frames = {"terse": 4, "chat": len("<assistant>x<eos>\n<user>x<eos>\n") - 8}[frame]
+    first = len(ids) - 1 + 8 + 6
+    most = first if history == "restate" else first + 4 * (frames + 8 + 6)
+    check_room(replace(seats, context=most), ids, view, "id/id-00000")
+    with pytest.raises(ValidationError, match=rf"id/id-00000: an episode may need {most} tokens "
+                       rf".*; the model's context is {most - 1}\."):  # fmt: skip
+        check_room(replace(seats, context=most - 1), ids, view, "id/id-00000")
+    episodes = play(policy_of(), seats, starts(2, 6), KEY, "cpu")
+    rollout = assemble(episodes, 128).rollout
+    read = rollout.prompt_mask.sum(1) + rollout.completion_mask.sum(1)
+    assert int(read.max()) <= most
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def scorer(texts: Any, answers: Any) -> Any:
 
 def collector(history: str = "restate", **more: Any) -> Play:
     tokenizer = ascii_tokenizer()
-    environment = replace(LENIENT, history=history)  # type: ignore[arg-type]
+    environment = replace(LENIENT, history=history)
     seats = Table(
         environment,
         Dialogue(tokenizer, "terse", ENDS),

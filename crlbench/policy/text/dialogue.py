@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
+from crlbench.contract.model_card import Way
 from crlbench.errors import ValidationError
 from crlbench.policy.text.chat import dialogue_text, render
 from crlbench.policy.text.frame import Message
@@ -130,8 +131,6 @@ def _as_lines(messages: Sequence[Message]) -> list[Message]:
 
 # -- what a template can do ----------------------------------------------------------------------
 
-Way = Literal["append", "fork", "refused"]
-"""Whether former tokens stay in the row, or the template cannot write such a dialogue."""
 REPLIES: Mapping[str, str] = {"reply": "answer", "thought": "<think>\nso\n</think>\n\nanswer"}
 """Turns that a template is tried with."""
 
