@@ -141,8 +141,9 @@ class Rollout:
         Raises:
             ValueError: some of them have ``behavior_values``, and others have not.
         """
-        needed = {n for n in _OPTIONAL if any(getattr(r, n) is not None for r in rollouts)}
-        rollouts = [r.stated(needed) for r in rollouts]
+        known = {name for r in rollouts for name in _OPTIONAL if getattr(r, name) is not None}
+        names = known & {"state"} | ({*_NUMBERS} if known & {*_NUMBERS} else set())
+        rollouts = [r.stated(names) for r in rollouts]
         columns = {
             name: all_or_none(f"Rollout.{name}", [getattr(r, name) for r in rollouts])
             for name in _ROLLOUT_FIELDS - {"texts"}
@@ -239,8 +240,9 @@ _ABSENT = {"turn", "state"}
 """Those of them that are -1 where there is nothing."""
 _NUMBERED = {"group", "prompt", "trajectory", "episode"}
 """Fields (B,) that number things of one rollout."""
-_OPTIONAL = ("prompt", "trajectory", "episode", "seat", "turn", "state")
-"""Fields that a rollout of single turns leaves out."""
+_NUMBERS = ("prompt", "trajectory", "episode", "seat", "turn")
+"""Fields that a rollout of single turns leaves out: where one is stated, all are."""
+_OPTIONAL = (*_NUMBERS, "state")
 _ROLLOUT_FIELDS = {f.name for f in fields(Rollout)}
 
 

@@ -65,16 +65,17 @@ class RolloutMetrics(MetricCollection):
         """The figures of one iteration: all completions, those that were kept (``sampled``), the
         update's.
 
-        All rows of a trajectory are one completion.
+        All rows of a trajectory are one completion, where the reward is paid on its last row.
         ``gap`` (n,) are the gaps between decoding and learner of the tokens compared; ``audit``
         (B,) are the scores of the second verifier, where there is one.
         """
         last, lengths = reward.is_last, rollout.action_mask.sum(dim=1).float()
+        trajectory = None if reward.last is None else rollout.trajectory
         per_row = {
-            "length": _sums(lengths, rollout.trajectory),
+            "length": _sums(lengths, trajectory),
             "truncated": (~rollout.finished).float()[last],
             "repetition": _means(
-                repetition(rollout.completion_ids, rollout.action_mask), rollout.trajectory
+                repetition(rollout.completion_ids, rollout.action_mask), trajectory
             ),
         }
         score = reward.score[last]
