@@ -81,12 +81,18 @@ def spoil_ceiling(text: str) -> str:
 
 
 def spoil_floor(text: str) -> str:
-    return re.sub(r"(floor|random_legal) = 0\.[4-9]\d*", r"\1 = 0.4", text)
+    """The floor of ID is said to be that of the best texts in their order."""
+    before, head, rest = text.partition("[splits.id]")
+    own, tail, after = rest.partition("[splits.hard]")
+    found = re.search(r"open_loop = (\S+)", own)
+    assert found is not None
+    own = re.sub(r"(floor|random_legal) = \S+", rf"\1 = {found[1]}", own)
+    return before + head + own + tail + after
 
 
 FILES: dict[str, tuple[str, str, Callable[[str], str]]] = {
     "another ceiling is stated": ("gold", r"the ceiling is 0\.995", spoil_ceiling),
-    "a lower floor is stated": ("floor", "'random_legal' .* above the floor 0.4", spoil_floor),
+    "a lower floor is stated": ("floor", "'random_legal' .* above the floor 0", spoil_floor),
 }
 
 
