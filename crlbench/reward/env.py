@@ -83,6 +83,8 @@ class Environment:
     """The legal texts in their canonical form, where they can be listed."""
     rival: Callable[[str, State, Chance], str] | None = None
     """What a scripted seat of a name says."""
+    hidden: Callable[[State, int], tuple[str, ...]] | None = None
+    """Fields of the state that a seat may not learn from what it is told; None: there are none."""
     seats: int = 1
     history: Literal["restate", "append"] = "restate"
     """Whether a turn sees its observation alone, or everything of its seat before it."""
@@ -185,14 +187,18 @@ def digest(state: str) -> str:
     return hashlib.sha256(state.encode()).hexdigest()[:16]
 
 
-def draw(key: str, purpose: str, turn: int) -> Chance:
-    """The numbers of a turn: each depends on (key, purpose, turn, label) alone."""
+@dataclass(frozen=True)
+class Draw:
+    """The :data:`Chance` of a turn: each number depends on these three and its label alone."""
 
-    def chance(label: str) -> float:
-        data = canonical([key, purpose, turn, label]).encode()
+    key: str
+    purpose: str
+    """``step``, or ``rival`` for what a scripted seat draws."""
+    turn: int
+
+    def __call__(self, label: str) -> float:
+        data = canonical([self.key, self.purpose, self.turn, label]).encode()
         return (int.from_bytes(hashlib.sha256(data).digest()[:8], "big") >> 11) * 2.0**-53
-
-    return chance
 
 
 def start_text(start: Start) -> str:

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from crlbench.errors import EnvironmentUnfit, Interrupted, ValidationError
 from crlbench.reward.env import (
     ROLES,
+    Draw,
     Environment,
     Message,
     Position,
@@ -26,7 +27,6 @@ from crlbench.reward.env import (
     Turn,
     broken,
     digest,
-    draw,
     read_start,
     read_transcript,
     state_text,
@@ -66,7 +66,7 @@ def _until_policy(environment: Environment, start: Start, position: Position) ->
             if environment.news is not None:
                 news = _observation(environment, "news", position.state, seat)
             return Position(position.state, position.turns, seat, view, news)
-        chance = draw(start.chance, "rival", len(position.turns))
+        chance = Draw(start.chance, "rival", len(position.turns))
         text = _call(environment, "rival", rivals[seat], position.state, chance)
         if type(text) is not str:
             raise broken("rival", text, "a text")
@@ -77,8 +77,8 @@ def _until_policy(environment: Environment, start: Start, position: Position) ->
 def _step(
     environment: Environment, start: Start, position: Position, seat: int, said: Said
 ) -> Position:
-    number = len(position.turns)
-    step = _call(environment, "step", position.state, said, draw(start.chance, "chance", number))
+    chance = Draw(start.chance, "step", len(position.turns))
+    step = _call(environment, "step", position.state, said, chance)
     if not isinstance(step, Step) or type(step.over) is not bool or type(step.fault) is not str:
         raise broken("step", step, "a Step")
     state = state_text(step.state, environment.max_state_bytes)
@@ -124,7 +124,7 @@ def _observation(environment: Environment, name: str, state: str, seat: int) -> 
     return tuple(dict(message) for message in messages)
 
 
-def observation_bytes(messages: Sequence[Message]) -> int:
+def observation_bytes(messages: Sequence[Mapping[str, str]]) -> int:
     """Bytes of what messages tell a seat, the system's left out."""
     texts = [message["content"] for message in messages if message["role"] != "system"]
     return sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
@@ -176,15 +176,24 @@ def replayed(environment: Environment) -> Callable[[str, str], Score]:
 
 
 def _steps(start: Start, end: Position, said: Sequence[Said]) -> tuple[tuple[int, float], ...]:
-    """(end character, value) of every turn of the policy that paid the start's seat.
-
-    What is paid in a scripted seat's turn belongs to the policy's turn before it, or to the first.
-    """
+    """(end character, value) of every turn of the start's seat that paid it."""
     rivals = {seat for seat, _ in start.rivals}
-    values, place = [0.0] * len(said), -1
-    for turn in end.turns:
-        place += turn.seat not in rivals
-        if values:
-            values[max(place, 0)] += turn.paid[start.seat]
+    spoken = [number for number, turn in enumerate(end.turns) if turn.seat not in rivals]
+    paid = dict(earnings(end.turns, start.seat))
     ends = [len(transcript(said[: count + 1])) - 1 for count in range(len(said))]
+    values = [paid.get(number, 0.0) for number in spoken]
     return tuple((end, value) for end, value in zip(ends, values, strict=True) if value)
+
+
+def earnings(turns: Sequence[Turn], seat: int) -> list[tuple[int, float]]:
+    """(number of a turn, what it earned) for all turns of a seat, in order.
+
+    What others' turns pay the seat belongs to its own turn before, or to its first one.
+    """
+    paid = [[number, 0.0] for number, turn in enumerate(turns) if turn.seat == seat]
+    place = -1
+    for turn in turns:
+        place += turn.seat == seat
+        if paid:
+            paid[max(place, 0)][1] += turn.paid[seat]
+    return [(int(number), value) for number, value in paid]
