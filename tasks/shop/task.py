@@ -1,10 +1,9 @@
 """Find a thing in a list of 144 and buy it within a budget, by a search tool.
 
 The wish names a thing, a budget and what the thing should be like: one property at level 1, two at
-levels 2 and 3; at level 3 the budget is that of the cheapest that fits. ``search`` gives up to
-three products, ``buy`` ends the episode. A product of another kind, or one over the budget, scores
-0; else the score is the share of the wish that it fulfils, the kind counted as one part. The key
-is the wish.
+levels 2 and 3; at level 3 the budget is tight. ``search`` gives up to three products, ``buy`` ends
+the episode. A product of another kind, or one over the budget, scores 0; else the score is the
+share of the wish that it fulfils, the kind counted as one part. The key is the wish.
 """
 
 from __future__ import annotations
@@ -60,6 +59,8 @@ MAX_TURNS = 6
 RESULTS = 3
 SLACK = 20
 """How far a budget may lie above the price of the product that it was made for."""
+TIGHT = 3
+"""Budgets of level 3 lie less than this above it."""
 THINGS = "kettle lamp chair bowl clock vase shelf mirror basket stool tray bench".split()
 COLOURS = "red blue green white black yellow".split()
 MATERIALS = "steel oak glass clay bamboo copper".split()
@@ -131,15 +132,10 @@ def item(rng: random.Random, level: int, template: int) -> dict[str, Any]:
     """One start without its id."""
     product = PRODUCTS[rng.choice(sorted(PRODUCTS))]
     wanted = {"colour": product.colour, "material": product.material}
-    dropped, slack = rng.choice(sorted(wanted)), rng.randint(0, SLACK)
+    dropped, slack = rng.choice(sorted(wanted)), rng.randint(TIGHT, SLACK)
     if level == 1:
         del wanted[dropped]
-    fitting = [
-        one.price
-        for one in PRODUCTS.values()
-        if one.thing == product.thing and all(getattr(one, k) == v for k, v in wanted.items())
-    ]
-    budget = min(fitting) if level == 3 else product.price + slack
+    budget = product.price + (slack % TIGHT if level == 3 else slack)
     wish = {"thing": product.thing, "budget": budget, "like": sorted(wanted.values())}
     key = f"{' '.join(wish['like'])} {wish['thing']} {budget}"
     state = {"wish": wish, "form": template, "told": [], "bought": ""}
