@@ -99,7 +99,8 @@ def test_a_template_without_a_known_form_is_refused(template: str, words: str) -
 
 DEEPSEEK = (
     "{% for m in messages %}{% if m.role == 'user' %}<｜User｜>{{ m.content }}{% else %}"
-    "<｜Assistant｜>{{ m.content or '' }}{% for c in m.tool_calls %}<｜tool▁call▁begin｜>function<｜tool▁sep｜>"
+    "<｜Assistant｜>{{ m.content or '' }}{% for c in m.tool_calls %}"
+    "<｜tool▁call▁begin｜>function<｜tool▁sep｜>"
     "{{ c.function.name + '\n```json\n' + c.function.arguments + '\n```' }}<｜tool▁call▁end｜>"
     "{% endfor %}<｜end▁of▁sentence｜>{% endif %}{% endfor %}"
 )
