@@ -222,7 +222,7 @@ def test_files_have_the_names_of_their_repository_too_and_may_be_in_a_folder(
 def test_a_source_is_a_file_in_one_folder_at_most(tmp_path: Path, name: str) -> None:
     declared = source()
     declared["files"][name] = declared["files"]["test.jsonl"]
-    with pytest.raises(CrlbenchError, match="is not a file name without .gz"):
+    with pytest.raises(CrlbenchError, match="is not a plain file name without .gz"):
         make_catalog(tmp_path, declared)
 
 
