@@ -7,7 +7,7 @@ completion length (right padded). Every mask is True where the position is real.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
@@ -109,8 +109,8 @@ class Rollout:
         """How many episodes the rows are of: what a budget counts."""
         return len(self.texts if self.episode is None else self.episode.unique())
 
-    def stated(self) -> Rollout:
-        """The same rows with every number of a row in place: what None stands for is written."""
+    def stated(self, names: Collection[str] | None = None) -> Rollout:
+        """The same rows with what None stands for written, in the fields of these names (all)."""
         rows = torch.arange(len(self.texts), device=self.group.device)
         turn = torch.where(self.action_mask, 0, -1).to(torch.int16)
         unknown = torch.full_like(self.completion_ids, -1)
@@ -118,7 +118,9 @@ class Rollout:
             "prompt": self.group, "trajectory": rows, "episode": rows,
             "seat": torch.zeros_like(rows), "turn": turn, "state": unknown,
         }  # fmt: skip
-        return replace(self, **{n: v for n, v in defaults.items() if getattr(self, n) is None})
+        chosen = defaults.keys() if names is None else names
+        absent = {name for name in chosen if getattr(self, name) is None}
+        return replace(self, **{name: defaults[name] for name in absent})
 
     def rows(self, index: Tensor) -> Rollout:
         """The sub-rollout of the given rows; ``index`` is int64 (b,)."""
@@ -139,8 +141,8 @@ class Rollout:
         Raises:
             ValueError: some of them have ``behavior_values``, and others have not.
         """
-        if any(getattr(r, name) is not None for r in rollouts for name in _OPTIONAL):
-            rollouts = [r.stated() for r in rollouts]
+        needed = {n for n in _OPTIONAL if any(getattr(r, n) is not None for r in rollouts)}
+        rollouts = [r.stated(needed) for r in rollouts]
         columns = {
             name: all_or_none(f"Rollout.{name}", [getattr(r, name) for r in rollouts])
             for name in _ROLLOUT_FIELDS - {"texts"}

@@ -11,9 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from crlbench.errors import ValidationError
 from crlbench.policy.decode.loop import DrawKey, Sampler
 from crlbench.policy.text.dialogue import Dialogue
+from crlbench.policy.text.frame import Message
 from crlbench.reward.env import Environment, Said, Start, read_start
+from crlbench.reward.playing import observation_bytes
 from crlbench.seeding import derive, uniforms
 
 Reading = Callable[[str, bool], Said]
@@ -81,3 +84,40 @@ def turn_uniforms(
     path = (key.purpose, key.iteration, uid, index)
     later = () if (seat, turn) == (0, 0) else (seat, turn)
     return uniforms(key.seed, count, *path, *later)
+
+
+def check_room(table: Table, ids: Sequence[int], view: Sequence[Message], row: str) -> None:
+    """Refuse a context that the longest episode from a row's first view may not fit into.
+
+    A byte of an observation is at most one token.
+
+    Args:
+        ids: the first view as the model reads it.
+        view: the same as messages.
+        row: names the start in the error.
+
+    Raises:
+        ValidationError: the most tokens that a turn may see, and the context.
+    """
+    environment, turn = table.environment, table.sampler.max_tokens
+    most = environment.max_observation_bytes
+    longest = len(ids) + most - observation_bytes(view) + turn
+    parts = f"its longest view {longest - turn} and a turn {turn}"
+    if table.appends:
+        later = (environment.max_turns - 1) * (_frame_tokens(table) + most + turn)
+        parts += f", and {environment.max_turns - 1} more turns with what is told {later}"
+        longest += later
+    if longest > table.context:
+        raise ValidationError(
+            f"task '{table.name}', {row}: an episode may need {longest} tokens at once ({parts}); "
+            f"the model's context is {table.context}. Nothing is ever cut: choose a model with a "
+            "longer context."
+        )
+
+
+def _frame_tokens(table: Table) -> int:
+    """Tokens around an observation and a turn in the middle of a dialogue."""
+    question: Message = {"role": "user", "content": "x"}
+    short = table.dialogue.open([question]).ids
+    reply: Message = {"role": "assistant", "content": "x"}
+    return len(table.dialogue.open([question, reply, question]).ids) - len(short)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from crlbench.errors import EnvironmentUnfit, Interrupted, ValidationError
@@ -124,7 +124,7 @@ def _observation(environment: Environment, name: str, state: str, seat: int) -> 
     return tuple(dict(message) for message in messages)
 
 
-def observation_bytes(messages: Sequence[Message]) -> int:
+def observation_bytes(messages: Sequence[Mapping[str, str]]) -> int:
     """Bytes of what messages tell a seat, the system's left out."""
     texts = [message["content"] for message in messages if message["role"] != "system"]
     return sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)

@@ -21,7 +21,7 @@ from crlbench.contract.model_card import ModelCard
 from crlbench.contract.records import Cell
 from crlbench.contract.task_card import unknown_kind
 from crlbench.errors import ValidationError
-from crlbench.play.seats import Table
+from crlbench.play.seats import Table, check_room
 from crlbench.policy.decode.loop import DecodeLoop
 from crlbench.policy.text.chat import completion_cap, render
 from crlbench.policy.text.dialogue import Dialogue
@@ -128,11 +128,13 @@ def check_context(task: Task, reader: Reader, conditions: Conditions) -> None:
     Raises:
         ValidationError: the prompt, its tokens and the context.
     """
-    max_tokens = row_cap(task, reader, conditions)
+    collector = collector_of(task, reader, conditions, "cpu")
     for split in task.card.splits:
         rows = task.rows(split)
         longest = max(rows, key=lambda row: sum(len(m["content"]) for m in row["messages"]))
-        _prompt(task, split, longest, reader, max_tokens)
+        prompt = _prompt(task, split, longest, reader, collector.max_tokens)
+        if isinstance(collector, Play):
+            check_room(collector.table, prompt.ids, longest["messages"], f"{split}/{longest['id']}")
 
 
 def training_prompts(

@@ -298,7 +298,12 @@ def _split_facts(
 def _completions(code: types.ModuleType, answers: Sequence[str]) -> list[str | None]:
     """The gold completion of each row; None where the task says none."""
     if _kind(code) == "environment":
-        return list(map(frozen.entry_point(code, "gold"), answers))
+        gold = frozen.entry_point(code, "gold")
+        try:
+            return [gold(answer) for answer in answers]
+        except Exception as error:  # the code is its author's
+            problem = f"gold raised {type(error).__name__}: {error}"
+            raise ValidationError(f"{code.__file__}: {problem}.") from error
     return list(answers) if code.CARD.get("golds", True) else [None] * len(answers)
 
 

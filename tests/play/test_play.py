@@ -137,8 +137,9 @@ def test_templates_that_append_and_turns_that_fork(frame: str) -> None:
         assert forked and len(rollout.texts) == len(episodes) + len(forked)
         for episode in episodes:
             for before, turn in zip(episode.spoken, episode.spoken[1:], strict=False):
-                text = before.said.text
-                assert turn.opens is (text != text.strip())
+                # What was sampled, special tokens included, and what the template makes of it.
+                sampled = seats.dialogue.tokenizer.decode(before.ids[:-1])
+                assert turn.opens is (sampled != before.said.text.strip())
 
 
 class Scripted:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from crlbench.reward.env import (
     Chance,
     Environment,
@@ -43,6 +45,15 @@ COUNTDOWN = Environment(
     max_observation_bytes=8,
 )
 """One seat; said texts other than 1 and 2 are faults."""
+
+
+def _take_by_length(state: State, said: Said, chance: Chance) -> Step:
+    text = said.text if said.cut else str(1 + len(said.text) % 2)
+    return _take(state, Said(text, cut=said.cut), chance)
+
+
+LENIENT = replace(COUNTDOWN, step=_take_by_length, legal=None)
+"""The same, taken 1 by a text of even length and 2 by any other: random models score at times."""
 
 
 def _add(state: State, said: Said, chance: Chance) -> Step:

@@ -27,10 +27,10 @@ TEXTS = 200
 """Random texts that an environment must survive."""
 LEAST_LOSS = 0.05
 """How much a wrong turn costs at least, on average."""
-LOOKING_SLACK = 0.02
-"""How far above the floor texts may score that are said without looking."""
 LEAST_ROOM = 0.2
 """How far the floor lies below the ceiling at least."""
+BLIND_SHARE = 0.2
+"""Share of the way from floor to ceiling that texts may go which are said without looking."""
 
 
 def check_step_purity(task: Task, level: Level = "full") -> Finding:
@@ -156,7 +156,8 @@ def check_looking(task: Task, level: Level = "full") -> Finding:
         answers = [rows[number]["answer"] for number, _ in blind]
         ends = _try(task, "recited", answers, [texts for _, texts in blind])
         mean = sum(score for score, _, _ in ends) / len(ends)
-        limit = task.card.floor + LOOKING_SLACK
+        floor, ceiling = task.card.floor, task.card.ceiling
+        limit = floor + BLIND_SHARE * (ceiling - floor)
         finding.figures["blind"] = mean
         if mean > limit:
             finding.problems.append(
