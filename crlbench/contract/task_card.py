@@ -139,7 +139,9 @@ class DataSource(Card):
     def _plain_names(cls, files: dict[str, SourceFile]) -> dict[str, SourceFile]:
         for name in files:
             if not re.fullmatch(r"(?:\w[\w.-]*/)?\w[\w.-]*", name) or name.endswith(".gz"):
-                raise ValueError(f"'{name}' is not a plain file name without .gz, in one folder at most")
+                raise ValueError(
+                    f"'{name}' is not a plain file name without .gz, in one folder at most"
+                )
         return files
 
 

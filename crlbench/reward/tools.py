@@ -2,7 +2,7 @@
 
 A declaration is a small part of JSON Schema. A call that breaks it is never repaired: the fault is
 one of a few fixed sentences, which the environment tells the model. Families of chat models write
-calls in forms of their own (``crlbench/policy/calls.py``); all other models, and the scripts of
+calls in forms of their own (``crlbench.policy.text.calls``); all other models, and the scripts of
 tasks, write them on one line, ``name argument argument``, which is read here.
 
 The module also holds the tools that read and write a state; ``calculator.py`` and ``bm25.py`` hold
@@ -187,9 +187,9 @@ def read_text(environment: Environment, text: str, cut: bool = False) -> Said:
 
 
 def with_tools(system: str, tools: Sequence[Tool]) -> str:
-    """A system text, and behind it the tools and how they are called on one line."""
-    lines = "\n".join(tool.as_line() for tool in tools)
-    return f"{system}\nTo call a tool, reply with one line: its name and the arguments.\n{lines}"
+    """A system text, and behind it the tools and how they are called."""
+    lines = " ".join(tool.as_line() for tool in tools)
+    return f"{system} To call a tool, reply with its name and the arguments: {lines}"
 
 
 def tool_step(state: dict[str, Any], said: Said, tools: Sequence[Tool], run: Run) -> Step | None:

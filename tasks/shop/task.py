@@ -138,7 +138,7 @@ def item(rng: random.Random, level: int, template: int) -> dict[str, Any]:
     budget = product.price + (slack % TIGHT if level == 3 else slack)
     wish = {"thing": product.thing, "budget": budget, "like": sorted(wanted.values())}
     key = f"{' '.join(wish['like'])} {wish['thing']} {budget}"
-    state = {"wish": wish, "form": template, "told": [], "bought": ""}
+    state = {"wish": wish, "form": template, "told": [], "asked": "", "bought": ""}
     start = Start(canonical(state), chance=dice("shop", key))
     return {
         "messages": observe(state, 0),
@@ -195,7 +195,8 @@ def _run(state: State, name: str, arguments: Arguments) -> tuple[State, str]:
     names = CORPUS.search(arguments["query"][:200], len(PRODUCTS))
     cheap = [name for name in names if PRODUCTS[name].price <= arguments["most"]][:RESULTS]
     lines = [f"{name} {PRODUCTS[name].words} {PRODUCTS[name].price}" for name in cheap]
-    return state, "\n".join(lines) or "nothing found"
+    asked = f"{arguments['most']} {arguments['query']}"[:200]
+    return {**state, "asked": asked}, "\n".join(lines) or "nothing found"
 
 
 def score(state: State) -> tuple[float, ...]:

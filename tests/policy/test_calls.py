@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from crlbench.errors import ValidationError
-from crlbench.policy.call_forms import FORMS
-from crlbench.policy.calls import Reply, form_of, read_calls, render_calls
+from crlbench.policy.text.call_forms import FORMS
+from crlbench.policy.text.calls import Reply, form_of, read_calls, render_calls
 from crlbench.reward.tools import CUT_OFF, Tool
 from tests.support import real_tokenizers
 from tests.support.checkpoints import ascii_tokenizer

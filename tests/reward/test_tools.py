@@ -131,11 +131,10 @@ def test_a_declaration_as_templates_and_as_one_line() -> None:
     assert function["type"] == "function"
     assert function["function"]["parameters"] is FULL.parameters
     assert Tool(**FULL.as_data()) == FULL
-    assert with_tools("Do it.", [SAY]).split("\n") == [
-        "Do it.",
-        "To call a tool, reply with one line: its name and the arguments.",
-        "say <word: string> - Does it.",
-    ]
+    assert with_tools("Do it.", [SAY]) == (
+        "Do it. To call a tool, reply with its name and the arguments: say <word: string> - Does"
+        " it."
+    )
     assert FULL.as_line() == (
         "t <word: string> <count: integer> [share: number] [loud: boolean] [size: s|m]"
         " [places: array] - Does it."

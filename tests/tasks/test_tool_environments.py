@@ -251,7 +251,7 @@ def test_every_wish_can_be_met_and_search_finds_it_first() -> None:
     module = code("shop")
     for row in rows("shop") + rows("shop", "hard"):
         wish = json.loads(read_start(row["answer"]).state)["wish"]
-        state = {"wish": wish, "form": 0, "told": [], "bought": ""}
+        state = {"wish": wish, "form": 0, "told": [], "asked": "", "bought": ""}
         said = read_text(module.ENVIRONMENT, module.best(state))
         step = module.step(state, said, lambda label: 0.0)
         name = step.state["told"][0].split(" ")[0]

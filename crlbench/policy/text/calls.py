@@ -20,8 +20,8 @@ from typing import Any
 
 from crlbench.disk.reading import Malformed, json_value
 from crlbench.errors import ValidationError
-from crlbench.policy.call_forms import FORMS, Form
 from crlbench.policy.text.bounds import LONGEST, bounded, refuse_powers
+from crlbench.policy.text.call_forms import FORMS, Form
 from crlbench.policy.text.chat import STILL_CLOCK, template_file, template_of
 
 NOT_JSON = "not JSON"
