@@ -115,7 +115,8 @@ def item(rng: random.Random, level: int, template: int) -> dict[str, Any]:
     expression = expression.format(**facts)
     state = {
         **{"ask": words.format(**facts), "code": f"print({expression})"},
-        **{"value": str(eval(expression)), "form": template, "told": [], "right": False},
+        **{"value": str(eval(expression)), "form": template},
+        **{"told": [], "ran": "", "right": False},
     }
     start = Start(canonical(state), chance=dice("python-tool", state["ask"]))
     return {
@@ -160,7 +161,7 @@ def step(state: State, said: Said, chance: Chance) -> Step:
 
 
 def _run(state: State, name: str, arguments: Arguments) -> tuple[State, str]:
-    return state, run_python(arguments["code"])
+    return {**state, "ran": arguments["code"][:2048]}, run_python(arguments["code"])
 
 
 def score(state: State) -> tuple[float, ...]:
