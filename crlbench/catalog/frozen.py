@@ -33,6 +33,7 @@ BUILDING = (
     "crlbench.reward.starts",
     "crlbench.reward.published",
     "crlbench.reward.word_problems",
+    "crlbench.reward.bfcl_rows",
     "crlbench.seeding",
 )
 """Modules that make rows and score nothing: digested with the generator, not the verifier."""

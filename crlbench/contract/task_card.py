@@ -138,8 +138,10 @@ class DataSource(Card):
     @classmethod
     def _plain_names(cls, files: dict[str, SourceFile]) -> dict[str, SourceFile]:
         for name in files:
-            if not re.fullmatch(r"\w[\w.-]*", name) or name.endswith(".gz"):
-                raise ValueError(f"'{name}' is not a plain file name without .gz")
+            if not re.fullmatch(r"(?:\w[\w.-]*/)?\w[\w.-]*", name) or name.endswith(".gz"):
+                raise ValueError(
+                    f"'{name}' is not a plain file name without .gz, in one folder at most"
+                )
         return files
 
 

@@ -13,12 +13,12 @@ from crlbench import seeding
 from crlbench.reward.env import (
     Environment,
     Position,
-    Said,
     Start,
     read_start,
     read_transcript,
 )
 from crlbench.reward.playing import open_episode, take_turn
+from crlbench.reward.tools import read_text
 
 Policy = Callable[[Environment, Position, int], str]
 """(environment, position, how often the policy has spoken) -> what it says."""
@@ -35,7 +35,7 @@ def play_by(environment: Environment, start: Start, policy: Policy) -> Position:
     """The end of an episode in which a policy speaks for all seats that no script plays."""
     position, turn = open_episode(environment, start), 0
     while position.scores is None:
-        said = Said(policy(environment, position, turn))
+        said = read_text(environment, policy(environment, position, turn))
         position, turn = take_turn(environment, start, position, said), turn + 1
     return position
 

@@ -31,6 +31,7 @@ from crlbench.reward.policies import (
     repeat,
     texts_of,
 )
+from crlbench.reward.tools import read_text
 
 DICE = "a trial"
 """The key of everything that is drawn in a trial."""
@@ -73,7 +74,8 @@ def reached(
                 text = texts[turn] if turn < len(texts) else ""
                 right = text if own else ""
                 found.setdefault(position.state, [position.state, position.seat, right])
-                position, turn = take_turn(environment, start, position, Said(text)), turn + 1
+                said = read_text(environment, text)
+                position, turn = take_turn(environment, start, position, said), turn + 1
     states = [found[state] for state in sorted(found)]
     return draw.sample(states, min(count, len(states)))
 
@@ -94,7 +96,7 @@ def _step(environment: Environment, state: str, seat: int, text: str) -> list[An
         "news": (seat,),
         "legal": (),
         "score": (),
-        "step": (Said(text), Draw(DICE, "step", 0)),
+        "step": (read_text(environment, text), Draw(DICE, "step", 0)),
     }
     for name, rest in arguments.items():
         function, given = getattr(environment, name), json.loads(state)
@@ -124,7 +126,8 @@ def faults(environment: Environment, cases: Sequence[Sequence[Any]]) -> list[str
     for state, seat, text in cases:
         try:
             position = Position(state, seat=seat)
-            take_turn(environment, Start(state, chance=DICE), position, Said(text))
+            said = read_text(environment, text)
+            take_turn(environment, Start(state, chance=DICE), position, said)
             problems.append("")
         except ValidationError as error:
             problems.append(str(error)[:SHOWN])
@@ -135,7 +138,8 @@ def moves(environment: Environment, cases: Sequence[Sequence[Any]]) -> list[list
     """[state after, fault] of a turn in (state, seat, text)."""
     found = []
     for state, _, text in cases:
-        step = environment.step(json.loads(state), Said(text), Draw(DICE, "step", 0))
+        said = read_text(environment, text)
+        step = environment.step(json.loads(state), said, Draw(DICE, "step", 0))
         found.append([canonical(step.state), step.fault])
     return found
 
@@ -208,7 +212,7 @@ def _played(environment: Environment, start: Start, policy: Policy) -> tuple[Pos
     position = open_episode(environment, start)
     spoken: list[Said] = []
     while position.scores is None:
-        spoken.append(Said(policy(environment, position, len(spoken))))
+        spoken.append(read_text(environment, policy(environment, position, len(spoken))))
         position = take_turn(environment, start, position, spoken[-1])
     return position, spoken
 

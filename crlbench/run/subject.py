@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from torch import nn
 
@@ -27,6 +27,7 @@ from crlbench.policy.text.chat import completion_cap, render
 from crlbench.policy.text.dialogue import Dialogue
 from crlbench.policy.weights.load import Location, Reader, load_backbone
 from crlbench.reward.score import score
+from crlbench.reward.tools import read_text
 from crlbench.run.admission import admit
 from crlbench.run.reward_model import ask, learned_scorer
 from crlbench.train.collect import Answers, Collector, Play
@@ -227,6 +228,7 @@ def play_of(task: Task, reader: Reader, conditions: Conditions, device: str) -> 
             dialogue=Dialogue(reader.tokenizer, reader.frame, reader.ends, reader.thinking),
             sampler=make_sampler(task, reader, conditions),
             context=reader.context,
+            reading=partial(read_text, task.environment),
             name=task.name,
         ),
         auditor=auditor_of(task),
