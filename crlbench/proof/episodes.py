@@ -33,8 +33,10 @@ def check_spoken(facts: Facts, rows: Rows, kind: str) -> Iterator[Finding]:
         rows: The stored samples, in order.
         kind: Of the task.
     """
+    has, needs = EPISODES in facts.record.files, kind == "environment"
+    yield from facts.differs("files", has, needs, f"lists {EPISODES}")
     episodes = facts.run.episodes()
-    expected = len(rows) if kind == "environment" else 0
+    expected = len(rows) if needs else 0
     yield from facts.differs("(whole)", len(episodes), expected, "lines", EPISODES)
     if len(episodes) != expected:
         return

@@ -20,6 +20,7 @@ from crlbench.contract.dynamics import UPDATE_STATS
 from crlbench.contract.machine import PACKAGES, SWITCHES, contradiction
 from crlbench.contract.records import WHOLE_BELOW
 from crlbench.contract.verification import Finding
+from crlbench.disk.names import EPISODES
 from crlbench.proof.facts import Facts
 from crlbench.verdict.task_runs import rising_seconds
 
@@ -231,7 +232,7 @@ def _check_whole(facts: Facts) -> Iterator[Finding]:
     record, machine = facts.record, facts.record.environment
     learns = any(loss is not None for loss in record.health.get("loss", ()))
     names = {
-        "files": (record.files, get_args(FileName)),
+        "files": (record.files, [name for name in get_args(FileName) if name != EPISODES]),
         "counts": (record.counts, COUNTED if learns else (SKIPPED,)),
         "health": (record.health, ("iteration", *UPDATE_STATS)),
         "environment.packages": (machine["packages"], NEEDED),

@@ -29,7 +29,7 @@ import card
 import corpus
 import tokenizer
 import torch
-from architectures import ARCHITECTURES, FIRST, parameter_counts
+from architectures import ARCHITECTURES, EQUAL, FIRST, parameter_counts
 from scoring import Score, read_split, score
 from training import Row, Schedule, train
 from transformers import AutoModelForCausalLM, __version__
@@ -45,6 +45,8 @@ MODELS = (*FIRST, SFT)
 """The first generation."""
 SECOND = tuple(name.replace("tiny-", "tiny2-", 1) for name in ARCHITECTURES)
 """The second."""
+BUNDLED = (*MODELS, *(name.replace("tiny-", "tiny2-", 1) for name in EQUAL))
+"""Models whose weights come along."""
 MOMENT = 2000
 """Updates after which models of the second generation are taken; a pilot has yet to confirm it."""
 PRETRAINING = Schedule(

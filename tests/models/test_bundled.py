@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,16 @@ import torch.nn.functional as F
 from architectures import ARCHITECTURES, parameter_counts
 from card import weights_digest
 from corpus import RANKED
-from pretrain import HERE, MODELS, SFT, load
+from pretrain import BUNDLED, HERE, MODELS, SECOND, architecture_of, load, mix_of
 from safetensors import safe_open
 from scoring import score
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
+from crlbench.catalog.find import Catalog
 from crlbench.contract.model_card import ModelCard, read_model_card
 from crlbench.policy.forward import positions
+from crlbench.run.board import load_track
+from crlbench.stats.novelty import LEAST_NEW
 
 CLASSES = {
     "tiny-llama": "LlamaForCausalLM",
@@ -30,7 +34,6 @@ CLASSES = {
     "tiny-granite-hybrid": "GraniteMoeHybridForCausalLM",
     "tiny-llama-0.3m": "LlamaForCausalLM",
     "tiny-llama-3m": "LlamaForCausalLM",
-    SFT: "LlamaForCausalLM",
 }
 
 
@@ -38,7 +41,7 @@ def entry(name: str) -> ModelCard:
     return read_model_card(HERE.parent / f"{name}.toml")
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", BUNDLED)
 def test_the_entry_matches_the_folder(name: str) -> None:
     card, folder = entry(name), HERE / name
     assert card.weights_dir is not None and card.weights_dir.resolve() == folder
@@ -48,15 +51,15 @@ def test_the_entry_matches_the_folder(name: str) -> None:
     assert card.frame == "terse" and card.adapter is None and card.dtype == "float32"
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", BUNDLED)
 def test_a_folder_is_a_causal_lm_in_bf16_without_generation_settings(name: str) -> None:
     folder = HERE / name
     config = AutoConfig.from_pretrained(folder)
-    assert config.architectures == [CLASSES[name]]
+    assert config.architectures == [CLASSES[architecture_of(name)]]
     assert (config.vocab_size, config.eos_token_id, config.pad_token_id) == (259, 258, 256)
     assert not (folder / "generation_config.json").exists()
     model, report = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
-    assert type(model).__name__ == CLASSES[name]
+    assert type(model).__name__ == CLASSES[architecture_of(name)]
     assert not any(report[kind] for kind in ("missing_keys", "unexpected_keys"))
     with safe_open(folder / "model.safetensors", "pt") as weights:
         kinds = {weights.get_slice(key).get_dtype() for key in weights.keys()}
@@ -102,12 +105,12 @@ def test_left_padded_rows_decode_as_they_do_alone(name: str) -> None:
     torch.testing.assert_close(torch.cat(together, 1), torch.stack(alone), atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", BUNDLED)
 def test_the_model_card_states_the_design_the_scores_and_the_command(name: str) -> None:
     text = (HERE / name / "README.md").read_text(encoding="utf-8")
-    design = inspect.getdoc(ARCHITECTURES[name.removesuffix("-sft")]) or ""
+    design = inspect.getdoc(ARCHITECTURES[architecture_of(name)]) or ""
     assert text.startswith(f"# {name}\n\n{design}\n\nA bundled start model")
-    assert all(f"| {task} | id |" in text for task in RANKED)
+    assert all(f"| {task} | id |" in text for task in mix_of(name).families)
     assert f"python models/tiny/pretrain.py --model {name} --threads 1" in text
 
 
@@ -123,4 +126,14 @@ def test_start_scores_leave_room_and_are_spread(name: str, task: str) -> None:
 
 def test_no_weights_lie_outside_the_entries() -> None:
     folders = {path.parent.name for path in Path(HERE).glob("*/model.safetensors")}
-    assert folders == set(MODELS)
+    assert folders == set(BUNDLED)
+
+
+@pytest.mark.parametrize("name", [name for name in BUNDLED if name in SECOND])
+def test_starts_of_the_second_generation_have_room_on_every_ranked_task(name: str) -> None:
+    text = (HERE / name / "README.md").read_text(encoding="utf-8")
+    for task in load_track(Catalog(), "mini").tasks:
+        found = re.search(rf"^\| {task} \| id \| ([\d.]+) \| ([\d.]+) \|", text, re.M)
+        assert found, task
+        sampled, greedy = map(float, found.groups())
+        assert 0.05 <= sampled <= 0.6 and (1 - greedy) * 256 >= LEAST_NEW, task
