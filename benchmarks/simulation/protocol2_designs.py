@@ -19,7 +19,7 @@ from crlbench.stats.checkpoints import (
     independent_variance,
     read_layout,
 )
-from crlbench.stats.design_pool import SPREAD_ALPHA, Pool
+from crlbench.stats.design_pool import WARN_ALPHA, Pool
 from crlbench.stats.design_widths import (
     add,
     either_half_width,
@@ -72,17 +72,17 @@ def design_intervals(scene: Scene, generator: np.random.Generator, boards: int) 
     own = pool.of_mean("0")
     if not crossed:
         own = independent_variance(judged.checkpoint_means[:, 0])
-    whole = add((own, judged.items_of(0)))
-    half = student_half_width(whole, LEVEL)
+    parts = [own, judged.items_of(0)]
+    half = student_half_width(parts, LEVEL)
     if crossed:
-        half = either_half_width(whole, pool.of_orders, LEVEL)
+        half = either_half_width(parts, pool.of_orders, LEVEL)
     ends = wider_ends(means[:, 0], own, False, LEVEL)
     columns = _columns("mean", values[:, 0], half, ends, here[:, 0], wide[:, 0])
     columns["error of the mean"] = values[:, 0] - here[:, 0]
     gap, truth, wider = (x[:, 1] - x[:, 0] for x in (values, here, wide))
     columns["error of the difference"] = gap - truth
     cases = {"pooled difference": pool.of_difference("0", "1")}
-    columns["warned"] = pool.squares.spread_p[:, :2].min(axis=-1) < SPREAD_ALPHA
+    columns["warned"] = pool.squares.spread_p[:, :2].min(axis=-1) < WARN_ALPHA
     if not crossed:
         two = [judged.checkpoint_means[:, 0], judged.checkpoint_means[:, 1]]
         apart = len({label.split("o")[1] for label in scene.labels}) > 1
@@ -92,7 +92,7 @@ def design_intervals(scene: Scene, generator: np.random.Generator, boards: int) 
             else add([independent_variance(one) for one in two])
         )
     for name, spread in cases.items():
-        half = student_half_width(add((spread, judged.items_of(0, 1))), LEVEL)
+        half = student_half_width([spread, judged.items_of(0, 1)], LEVEL)
         ends = wider_ends(means[:, 1] - means[:, 0], spread, True, LEVEL)
         columns |= _columns(name, gap, half, ends, truth, wider)
     return columns

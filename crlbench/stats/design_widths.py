@@ -14,9 +14,12 @@ from scipy.special import stdtrit
 from crlbench.stats.checkpoints import MeanVariance, independent_variance
 from crlbench.stats.task_sample import skewness, stretch, task_level
 
-EITHER_TAIL = 1.3
-"""How much of the tail either part of a union of two leaves out: their union covers more often than
-one of them. Simulated, with orders that do nothing to all designs up to orders that do most."""
+ORDER_TAIL = 1.4
+"""How much of the tail the part of a union leaves out that is about orders: the union covers more
+often than this part alone. Simulated, with orders that do nothing to all designs up to orders that
+do most."""
+MOST_DF = 1e6
+"""Degrees of freedom above this are as good as infinite."""
 
 
 def add(parts: Sequence[MeanVariance]) -> MeanVariance:
@@ -28,15 +31,27 @@ def add(parts: Sequence[MeanVariance]) -> MeanVariance:
     return MeanVariance(np.asarray(total), df)
 
 
-def student_half_width(spread: MeanVariance, level: float) -> np.ndarray:
-    """(...) of Student's interval."""
-    return stdtrit(spread.df, 0.5 + level / 2) * np.sqrt(spread.variance)
+def student_half_width(parts: Sequence[MeanVariance], level: float) -> np.ndarray:
+    """(...) of an interval of a mean whose variance is a sum of independent parts.
+
+    Every part with Student's quantile of its own, as squares: never too short, whatever the parts
+    (Banerjee 1960, "Approximate confidence interval for linear functions of means of k populations
+    when the population variances are not equal"). Satterthwaite's is, where the part with one or
+    two degrees of freedom comes out small.
+    """
+    squares = (
+        stdtrit(np.minimum(part.df, MOST_DF), 0.5 + level / 2) ** 2 * part.variance
+        for part in parts
+    )
+    return np.sqrt(sum(squares))
 
 
-def either_half_width(own: MeanVariance, shared: MeanVariance, level: float) -> np.ndarray:
-    """(...) of the union of two Student's intervals around one mean."""
-    either = max(0.0, 1.0 - EITHER_TAIL * (1.0 - level))
-    return np.maximum(student_half_width(own, either), student_half_width(shared, either))
+def either_half_width(
+    own: Sequence[MeanVariance], orders: MeanVariance, level: float
+) -> np.ndarray:
+    """(...) of the union of two intervals around one mean: of all but the orders, and of these."""
+    either = max(0.0, 1.0 - ORDER_TAIL * (1.0 - level))
+    return np.maximum(student_half_width(own, level), student_half_width([orders], either))
 
 
 def wider_ends(

@@ -318,11 +318,12 @@ def _estimate(
     """
     value, tasks = sides.value, len(sides.task_means)
     items = MeanVariance(np.array(sides.items), np.array(math.inf))
-    whole = own = add((checkpoints, items))
-    half = float(student_half_width(own, level))
+    parts = [checkpoints, items]
+    half = float(student_half_width(parts, level))
     if pool is not None:
-        whole = add((checkpoints, items, pool.of_orders))
-        half = float(either_half_width(own, pool.of_orders, level))
+        half = float(either_half_width(parts, pool.of_orders, level))
+        parts.append(pool.of_orders)
+    whole = add(parts)
     interval = Interval(value - half, value + half, level)
     wider, wider_reason = None, refusal(tasks)
     if tasks >= MIN_TASKS:

@@ -38,7 +38,9 @@ def board(
 
 
 def test_a_design_that_varies_more_has_its_own_variance() -> None:
-    pool = make_pool(board(THREE, [0.1] * 4))
+    """As long as the F test does not say so: then its degrees of freedom are the pool's."""
+    pools = (make_pool(board(THREE, [0.1] * 4, key)) for key in range(100))
+    pool = next(one for one in pools if one.squares.spread_p.min() > 0.3)
     ratios = pool.squares.ratios
     high, low = int(ratios.argmax()), int(ratios.argmin())
     common = float(pool.squares.of_mean.variance)
