@@ -1,6 +1,6 @@
 """Choose a track's hyper-parameters by a frozen rule on the calibration tasks.
 
-    python benchmarks/pilot.py --track mini@1 --out runs/pilot
+    python benchmarks/pilot.py --track mini --out runs/pilot
 
 Every model of the panel trains on every calibration task under each setting of the grid, through
 ``crlbench evaluate``. A setting's worth is the mean gain (end minus start score, in units of the
@@ -50,6 +50,14 @@ class Design:
 
 
 DESIGNS = {
+    "mini": Design(
+        panel=("tiny2-llama", "tiny2-mistral", "tiny2-gemma", "tiny2-granite-hybrid"),
+        tasks=("letters", "list-ops"),
+        seeds=1,
+        grid={"optimization.learning_rate": ("5e-5", "1e-4", "2e-4")},
+        fixed={"evaluation.pass_draws": "0", "evaluation.retain": "[]"},
+        budget=True,
+    ),
     "mini@1": Design(
         panel=("tiny-llama", "tiny-qwen2", "tiny-mistral", "tiny-deepseek"),
         tasks=("modular", "letters"),
@@ -83,7 +91,7 @@ AVERAGED = 3
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--track", default="mini@1", choices=DESIGNS)
+    parser.add_argument("--track", default="mini", choices=DESIGNS)
     parser.add_argument("--out", type=Path, default=Path("runs/pilot"), help="folder of the runs")
     parser.add_argument("--records", type=Path, default=RECORDS,
         help="where every run's record is kept; runs that have one there are not made again")

@@ -7,7 +7,7 @@ completion length (right padded). Every mask is True where the position is real.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
@@ -94,6 +94,9 @@ class Rollout:
     """(B,) int64: who acts in a row. None where there is one actor."""
     turn: Tensor | None = None
     """(B, T) int16: the turn of each action token, -1 elsewhere. None where there is one turn."""
+    state: Tensor | None = None
+    """(B, T) int64: a digest of the state in which the turn of each action token was said, 0 or
+    more; -1 elsewhere, and where nobody knows it. None where no row has one."""
 
     def __post_init__(self) -> None:
         if CHECKED:
@@ -109,13 +112,18 @@ class Rollout:
         """How many episodes the rows are of: what a budget counts."""
         return len(self.texts if self.episode is None else self.episode.unique())
 
-    def stated(self) -> Rollout:
-        """The same rows with every number of a row in place: what None stands for is written."""
+    def stated(self, names: Collection[str] | None = None) -> Rollout:
+        """The same rows with what None stands for written, in the fields of these names (all)."""
         rows = torch.arange(len(self.texts), device=self.group.device)
         turn = torch.where(self.action_mask, 0, -1).to(torch.int16)
-        defaults = {"prompt": self.group, "trajectory": rows, "episode": rows,
-                    "seat": torch.zeros_like(rows), "turn": turn}  # fmt: skip
-        return replace(self, **{n: v for n, v in defaults.items() if getattr(self, n) is None})
+        unknown = torch.full_like(self.completion_ids, -1)
+        defaults: dict[str, Any] = {
+            "prompt": self.group, "trajectory": rows, "episode": rows,
+            "seat": torch.zeros_like(rows), "turn": turn, "state": unknown,
+        }  # fmt: skip
+        chosen = defaults.keys() if names is None else names
+        absent = {name for name in chosen if getattr(self, name) is None}
+        return replace(self, **{name: defaults[name] for name in absent})
 
     def rows(self, index: Tensor) -> Rollout:
         """The sub-rollout of the given rows; ``index`` is int64 (b,)."""
@@ -136,14 +144,16 @@ class Rollout:
         Raises:
             ValueError: some of them have ``behavior_values``, and others have not.
         """
-        if any(getattr(r, name) is not None for r in rollouts for name in _OPTIONAL):
-            rollouts = [r.stated() for r in rollouts]
+        known = {name for r in rollouts for name in _OPTIONAL if getattr(r, name) is not None}
+        names = known & {"state"} | ({*_NUMBERS} if known & {*_NUMBERS} else set())
+        rollouts = [r.stated(names) for r in rollouts]
         columns = {
             name: all_or_none(f"Rollout.{name}", [getattr(r, name) for r in rollouts])
             for name in _ROLLOUT_FIELDS - {"texts"}
         }
         present = {name: tensors for name, tensors in columns.items() if tensors is not None}
-        left, fill = {"prompt_ids", "prompt_mask"}, {"completion_ids": pad, "turn": -1}
+        left = {"prompt_ids", "prompt_mask"}
+        fill = {"completion_ids": pad} | dict.fromkeys(_ABSENT, -1)
         wide: dict[str, Any] = {
             name: joined(present[name], left=name in left, pad=fill.get(name, 0))
             for name in ("prompt_ids", "prompt_mask", *sorted(_PER_TOKEN & present.keys()))
@@ -163,7 +173,7 @@ class Rollout:
         A critic estimates the state before each token: at this one, the state after the last.
         """
         wide: dict[str, Any] = {
-            name: torch.nn.functional.pad(tensor, (0, 1), value=-1 if name == "turn" else 0)
+            name: torch.nn.functional.pad(tensor, (0, 1), value=-1 if name in _ABSENT else 0)
             for name in _PER_TOKEN & _ROLLOUT_FIELDS
             if (tensor := getattr(self, name)) is not None
         }
@@ -193,6 +203,8 @@ class Experience:
     """(B, T) float32, exactly 0 outside the action mask."""
     keep: Tensor
     """(B,) bool: the sample filter's verdict; rows with NaN are dropped here and counted."""
+    value_mask: Tensor | None = None
+    """(B, T) bool: tokens at which the critic learns. None: all that the policy chose."""
 
     def __post_init__(self) -> None:
         if CHECKED:
@@ -225,13 +237,18 @@ _PER_TOKEN = {
     "values",
     "returns",
     "advantages",
+    "value_mask",
     "turn",
+    "state",
 }
 """Fields of shape (B, T)."""
+_ABSENT = {"turn", "state"}
+"""Those of them that are -1 where there is nothing."""
 _NUMBERED = {"group", "prompt", "trajectory", "episode"}
 """Fields (B,) that number things of one rollout."""
-_OPTIONAL = ("prompt", "trajectory", "episode", "seat", "turn")
-"""Fields that a rollout of single turns leaves out."""
+_NUMBERS = ("prompt", "trajectory", "episode", "seat", "turn")
+"""Fields that a rollout of single turns leaves out: where one is stated, all are."""
+_OPTIONAL = (*_NUMBERS, "state")
 _ROLLOUT_FIELDS = {f.name for f in fields(Rollout)}
 
 
@@ -301,6 +318,7 @@ _OF_ROLLOUT: dict[str, tuple[str, torch.dtype | None]] = {
     "episode": ("B", torch.int64),
     "seat": ("B", torch.int64),
     "turn": ("BT", torch.int16),
+    "state": ("BT", torch.int64),
 }
 """Dimensions and type by field; None is any floating-point type."""
 _OF_EXPERIENCE: dict[str, tuple[str, torch.dtype | None]] = {
@@ -312,6 +330,7 @@ _OF_EXPERIENCE: dict[str, tuple[str, torch.dtype | None]] = {
     "returns": ("BT", None),
     "advantages": ("BT", None),
     "keep": ("B", torch.bool),
+    "value_mask": ("BT", torch.bool),
 }
 
 
@@ -328,6 +347,10 @@ def _check_rollout(rollout: Rollout) -> None:
         expected = torch.where(as_bool(rollout.action_mask), rollout.turn.clamp(min=0), -1)
         if not torch.equal(rollout.turn, expected):
             raise ValueError("Rollout.turn: expected 0 or more in action_mask, -1 elsewhere")
+    if rollout.state is not None and bool(
+        (torch.where(as_bool(rollout.action_mask), -1, rollout.state) != -1).any()
+    ):
+        raise ValueError("Rollout.state: expected -1 outside action_mask")
 
 
 def _check(

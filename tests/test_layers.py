@@ -32,12 +32,13 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "stats": WORDS | {"base"},
     "verdict": BELOW | {"stats"},
     "pages": BELOW | {"stats", "verdict"},
-    "train": BELOW | {"algo", "policy", "reward"},
-    "run": MODELS | {"confine", "stats", "suite", "train"},
+    "play": BELOW | {"policy", "reward"},
+    "train": BELOW | {"algo", "play", "policy", "reward"},
+    "run": MODELS | {"confine", "play", "stats", "suite", "train"},
     "launch": MODELS | {"run"},
     "stages": MODELS | {"run", "stats", "suite", "train"},
     "doctor": MODELS | {"launch", "run", "suite"},
-    "proof": MODELS | {"launch", "run", "stats", "suite", "train", "verdict"},
+    "proof": MODELS | {"launch", "play", "run", "stats", "suite", "train", "verdict"},
     "contribute": MODELS | {"pages", "proof", "run", "suite", "train", "verdict"},
     "site": BELOW | {"catalog", "contribute", "pages", "stats", "verdict"},
     "commands": MODELS
@@ -71,9 +72,9 @@ DOORS = {
     "pyarrow": {"site"},
     "scipy": {"stats"},
     "torch": {"types", "algo", "policy", "train", "run", "launch", "doctor", "stages", "proof"}
-    | {"contribute", "commands"},
+    | {"contribute", "commands", "play"},
     "numpy": {"contribute", "disk", "pages", "policy", "proof", "run", "site", "stats", "train"}
-    | {"verdict"},
+    | {"play", "verdict"},
 }
 """The only rooms that import a heavy library."""
 

@@ -237,10 +237,14 @@ class KlInLoss(ReferenceKl):
     source: ClassVar[str] = "GRPO (Shao et al. 2024, arXiv 2402.03300), eq. 3"
 
 
-def kl_per_completion(logprobs: Tensor, ref_logprobs: Tensor, mask: Tensor) -> float:
-    """Mean over rows of the sum of k1 over the row's valid tokens, in nats; 0 without rows.
+def kl_per_completion(
+    logprobs: Tensor, ref_logprobs: Tensor, mask: Tensor, completions: int | None = None
+) -> float:
+    """Mean over completions of the sum of k1 over their valid tokens, in nats; 0 without any.
 
-    All (B, T); ``mask`` bool. This is what an adaptive coefficient is fed with.
+    All (B, T); ``mask`` bool. ``completions`` is their number, None: each row is one. This is what
+    an adaptive coefficient is fed with.
     """
     k1 = select(mask, logprobs).double() - select(mask, ref_logprobs).double()
-    return float(k1.sum()) / max(mask.shape[0], 1)
+    count = mask.shape[0] if completions is None else completions
+    return float(k1.sum()) / max(count, 1)

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from crlbench.algo.masked import masked_mean, masked_whiten, select
+from crlbench.algo.masked import masked_mean, masked_var, masked_whiten, select
 from crlbench.algo.part import Part
 from crlbench.algo.signal import GroupStats, Signal, centred, left_out
 
@@ -72,7 +72,7 @@ class GroupStd(Normalizer):
     def __call__(
         self, advantages: Tensor, mask: Tensor, signal: Signal
     ) -> tuple[Tensor, dict[str, float]]:
-        stats = GroupStats.of(signal.rewards, signal.valid, signal.group, self.ddof)
+        stats = GroupStats.of(signal.rewards, signal.counted, signal.group, self.ddof)
         scaled = advantages / (stats.var.clamp(min=self.floor).sqrt() + self.eps)[:, None]
         spread = mask & ~stats.uniform[:, None]
         uniform = float((stats.uniform & signal.valid).sum())
@@ -105,13 +105,13 @@ class BatchStd(Normalizer):
     def __call__(
         self, advantages: Tensor, mask: Tensor, signal: Signal
     ) -> tuple[Tensor, dict[str, float]]:
-        valid, group = signal.valid, signal.group
+        valid, group, counted = signal.valid, signal.group, signal.counted
         x = {
             "raw": lambda: signal.rewards,
-            "centred": lambda: centred(signal.rewards, valid, group),
-            "leave_one_out": lambda: left_out(signal.totals, valid, group),
+            "centred": lambda: centred(signal.rewards, valid, group, counted),
+            "leave_one_out": lambda: left_out(signal.totals, valid, group, counted),
         }[self.of]()
-        stats = GroupStats.of(x, valid, group.new_zeros(group.shape), self.ddof)
+        stats = GroupStats.of(x, counted, group.new_zeros(group.shape), self.ddof)
         if bool((stats.var == 0).all()):
             return select(mask, advantages * 0.0), {"uniform_rows": float(valid.sum())}
         scaled = advantages / (stats.var.sqrt() + self.eps)[:, None]
@@ -158,3 +158,42 @@ class Whiten(Normalizer):
         elif self.shift_mean:
             advantages = advantages - masked_mean(advantages, mask)
         return select(mask, advantages), {"whitening_skipped": 0.0}
+
+
+@dataclass(frozen=True)
+class WhitenTurns(Normalizer):
+    """Zero mean and unit variance over all turns of the batch, each of which counts once.
+
+    The number of a turn is the mean over its tokens, so the length of a turn has no weight.
+    Skipped and counted (``whitening_skipped``) where at most ``ddof`` turns are valid. ``eps`` is
+    added to the standard deviation.
+    """
+
+    ddof: int = 1
+    eps: float = 1e-8
+
+    credits_steps: ClassVar[bool] = True
+    formula: ClassVar[str] = (
+        "(A - mean_k A_k) / (std_k A_k + eps),  A_k = mean of A over the tokens of turn k"
+    )
+    source: ClassVar[str] = (
+        "StepPO (arXiv 2604.18401) and PaperScout (arXiv 2601.10029), as in Agent-R1: over rows of "
+        "one turn each"
+    )
+
+    def check(self) -> None:
+        self.require(self.ddof in (0, 1), "ddof", "0 or 1")
+        self.require(self.eps > 0.0, "eps", "above 0")
+
+    def __call__(
+        self, advantages: Tensor, mask: Tensor, signal: Signal
+    ) -> tuple[Tensor, dict[str, float]]:
+        turns = signal.turns
+        tokens = turns.total(mask.double())
+        kept = tokens > 0
+        if int(kept.sum()) <= self.ddof:
+            return select(mask, advantages), {"whitening_skipped": 1.0}
+        of_turns = turns.total(select(mask, advantages).double()) / tokens.clamp(min=1)
+        scale = masked_var(of_turns, kept, self.ddof).sqrt() + self.eps
+        whitened = (advantages - masked_mean(of_turns, kept)) / scale
+        return select(mask, whitened), {"whitening_skipped": 0.0}

@@ -15,6 +15,7 @@ from crlbench.algo.observe import Observation
 from crlbench.algo.ratio import TokenRatio
 from crlbench.algo.recipe import Recipe
 from crlbench.algo.signal import Signal
+from crlbench.algo.steps import Timeline, any_over, sum_over
 from crlbench.algo.token_rewards import StepRewards, place_steps, token_rewards
 from crlbench.types import Experience, Rollout, as_bool
 
@@ -37,45 +38,53 @@ def prepare(
     """Token rewards, advantages and value targets of one whole batch, and what was counted.
 
     ``outcome`` (B,) is the reward of each completion before any shaping by its length, NaN
-    where undefined; ``old``, ``ref`` and ``values`` are (B, T): log-probabilities of the learner
-    and of the reference, critic estimates. ``max_length`` is the cap on completions in tokens.
+    where undefined. What the rows of a trajectory are paid adds up, and reaches its last token.
+    ``old``, ``ref`` and ``values`` are (B, T): log-probabilities of the learner and of the
+    reference, critic estimates. ``max_length`` is the cap on completions in tokens.
     ``step_rewards`` come with ``token_ends`` (see
     :func:`~crlbench.algo.token_rewards.place_steps`); ``kl_coefficient`` overrides the recipe's
     starting value; ``final_values`` (B,) is the critic's value after the last token.
 
-    A row with a non-finite number at a valid token, or a non-finite reward, is dropped: it
-    teaches nothing and enters no statistic. Counts: ``dropped_rows`` (those), ``filtered_rows``
+    A row with a non-finite number at a valid token, or a non-finite reward, is dropped, with all
+    rows of its trajectory: it teaches nothing and enters no statistic. A trajectory of which a row
+    was cut off counts as cut off. Counts: ``dropped_rows`` (those), ``filtered_rows``
     (removed by the sample filter or as overlong), ``empty_rows`` (no valid token),
     ``whitening_skipped`` (1 if so), ``uniform_rows`` (not scaled, as their group does not vary)
-    and ``kl_per_completion`` (nats, over the rows not dropped; NaN without reference).
+    and ``kl_per_completion`` (nats, over the trajectories not dropped; NaN without reference).
     """
     _check_inputs(recipe, ref, values)
-    mask = as_bool(rollout.action_mask)
-    correctness = outcome.to(mask.device).double()
-    rewards = recipe.overlong.shaped(correctness, mask.sum(1), max_length)
+    mask, trajectory = as_bool(rollout.action_mask), rollout.trajectory
+    paid = outcome.to(mask.device).double()
+    correctness = sum_over(paid, trajectory)
+    rewards = sum_over(recipe.overlong.shaped(paid, mask.sum(1), max_length), trajectory)
     steps = None
     if step_rewards is not None:
         if token_ends is None:
             raise ValueError("step_rewards need token_ends to find their tokens")
         steps = place_steps(step_rewards, token_ends, mask)
     finite = _finite_rows([old, rollout.behavior_logprobs, steps, ref, values], mask)
-    valid = torch.isfinite(rewards) & finite
+    valid = ~any_over(~(torch.isfinite(rewards) & finite), trajectory)
     live = mask & valid[:, None]
     penalty = None
     if recipe.kl.place == "reward":
         assert ref is not None
         penalty = _beta(recipe, kl_coefficient) * recipe.kl(old.double(), ref.double(), live)
 
+    line = Timeline.of(live, trajectory)
+    along = (None if x is None else line.gather(x) for x in (steps, penalty))
     signal = Signal(
         rewards=rewards,
-        token_rewards=token_rewards(rewards, live, steps, penalty),
+        token_rewards=line.scatter(token_rewards(line.at_end(rewards), line.mask, *along)),
         mask=live,
         group=rollout.group,
-        truncated=~as_bool(rollout.finished),
+        truncated=any_over(~as_bool(rollout.finished), trajectory),
         valid=valid,
         values=None if values is None else values.double(),
         final_values=None if final_values is None else final_values.double(),
         correctness=correctness,
+        trajectory=trajectory,
+        turn=rollout.turn,
+        state=rollout.state,
     )
     advantages, returns = recipe.advantage(signal)
     keep = valid & recipe.select(signal) & recipe.overlong.keep(signal.truncated)
@@ -91,7 +100,9 @@ def prepare(
         returns=None if returns is None else select(live, returns).float(),
         advantages=select(kept, advantages).float(),
         keep=keep,
+        value_mask=signal.turns.start_tokens if recipe.advantage.values_turns else None,
     )
+    completions = int(signal.counted.sum())
     return experience, {
         "dropped_rows": float((~valid).sum()),
         "filtered_rows": float((valid & ~keep).sum()),
@@ -99,7 +110,9 @@ def prepare(
         "whitening_skipped": 0.0,
         "uniform_rows": 0.0,
         "kl_per_completion": (
-            math.nan if ref is None else kl_per_completion(old[valid], ref[valid], mask[valid])
+            math.nan
+            if ref is None
+            else kl_per_completion(old[valid], ref[valid], mask[valid], completions)
         ),
         **counts,
     }
@@ -129,10 +142,12 @@ def loss(
     new, old = _clean(mask, new_logprobs), _clean(mask, minibatch.old_logprobs)
     advantages = _clean(mask, minibatch.advantages)
 
-    def aggregate(token_losses: Tensor) -> Tensor:
-        return recipe.aggregate(token_losses, mask, totals, rollout.group)
+    belongs = getattr(rollout, recipe.aggregate.by)
 
-    ratio = recipe.ratio(new, old, mask)
+    def aggregate(token_losses: Tensor) -> Tensor:
+        return recipe.aggregate(token_losses, mask, totals, belongs)
+
+    ratio = recipe.ratio.over_turns(new, old, mask, rollout.turn)
     policy_loss = aggregate(recipe.clip(ratio, advantages, new))
     total = policy_loss
 
@@ -140,8 +155,11 @@ def loss(
     if recipe.critic is not None:
         assert values is not None and minibatch.values is not None
         assert minibatch.returns is not None
-        targets = (_clean(mask, x) for x in (values, minibatch.values, minibatch.returns))
-        value_loss = aggregate(recipe.critic(*targets))
+        asked = mask if minibatch.value_mask is None else mask & minibatch.value_mask
+        targets = (_clean(asked, x) for x in (values, minibatch.values, minibatch.returns))
+        value_loss = recipe.aggregate(
+            recipe.critic(*targets), asked, totals.critic or totals, belongs
+        )
         total = total + recipe.critic.coefficient * value_loss
     if recipe.kl.place == "loss":
         assert minibatch.ref_logprobs is not None

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import torch
 from torch import Tensor
 
 from crlbench.algo.masked import select
@@ -22,6 +23,13 @@ class ImportanceRatio(Part, ABC):
 
         ``new`` and ``old`` are log-probabilities (b, T), ``mask`` (b, T) bool.
         """
+
+    def over_turns(self, new: Tensor, old: Tensor, mask: Tensor, turn: Tensor | None) -> Tensor:
+        """The same of rows of several turns, for parts that tell turns apart.
+
+        ``turn`` (b, T) integer is the turn of each valid token; None: each row is one.
+        """
+        return self(new, old, mask)
 
 
 @dataclass(frozen=True)
@@ -77,6 +85,27 @@ class SequenceRatio(ImportanceRatio):
 
     def _bounded(self, log_ratio: Tensor) -> Tensor:
         return log_ratio if self.log_ratio_max is None else log_ratio.clamp(max=self.log_ratio_max)
+
+
+@dataclass(frozen=True)
+class TurnRatio(SequenceRatio):
+    """One ratio per turn, given to all of its tokens: the sequence is what was said in a turn."""
+
+    formula: ClassVar[str] = (
+        "rho_t = s_k = exp((1/n_k) sum_{t in turn k} (l_t - l_old_t))   (product: without 1/n_k)"
+    )
+    source: ClassVar[str] = (
+        "PSPO (PaperScout, arXiv 2601.10029): GSPO's ratio (arXiv 2507.18071) of each turn"
+    )
+
+    def over_turns(self, new: Tensor, old: Tensor, mask: Tensor, turn: Tensor | None) -> Tensor:
+        if turn is None:
+            return self(new, old, mask)
+        ratio = torch.zeros_like(new)
+        for number in turn[mask].unique().tolist():
+            own = mask & (turn == number)
+            ratio = torch.where(own, self(new, old, own), ratio)
+        return ratio
 
 
 @dataclass(frozen=True)

@@ -129,7 +129,20 @@ class Recipe:
 
         Such a part adds them up per completion, or looks at outcomes alone.
         """
-        for axis in ("advantage", "normalize", "select"):
+        if not self.advantage.credits_steps:
+            return f"advantage={self.advantage.part}"
+        return self._blind_after_credit
+
+    @property
+    def blind_to_turns(self) -> str | None:
+        """The same of rewards of turns, which are the steps of an episode."""
+        if not self.advantage.credits_turns:
+            return f"advantage={self.advantage.part}"
+        return self._blind_after_credit
+
+    @property
+    def _blind_after_credit(self) -> str | None:
+        for axis in ("normalize", "select"):
             if not getattr(self, axis).credits_steps:
                 return f"{axis}={getattr(self, axis).part}"
         return None

@@ -52,7 +52,7 @@ class DropUniformGroups(SampleFilter):
     source: ClassVar[str] = "DAPO (Yu et al. 2025, arXiv 2503.14476), section 3.2, without refill"
 
     def __call__(self, signal: Signal) -> Tensor:
-        return ~GroupStats.of(signal.raw, signal.valid, signal.group).uniform
+        return ~GroupStats.of(signal.raw, signal.counted, signal.group).uniform
 
 
 @dataclass(frozen=True)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from crlbench.algo.masked import select
+from crlbench.algo.steps import Timeline, Turns, any_over, first_rows, sum_over
 
 
 @dataclass(frozen=True)
 class Signal:
     """The training signal of one whole batch, before any split into minibatches.
 
-    B completions of at most T tokens; statistics are meant to be taken in float64.
+    B completions of at most T tokens; statistics are meant to be taken in float64. Rows of one
+    trajectory have equal rewards, groups, verdicts and flags: those of the trajectory.
     """
 
     rewards: Tensor
@@ -35,6 +38,13 @@ class Signal:
     """(B,) float64 critic estimates of the state after the last token."""
     correctness: Tensor | None = None
     """(B,) float64, the outcome before any shaping by length; ``rewards`` where not given."""
+    trajectory: Tensor | None = None
+    """(B,) int64: the trajectory of each row, whose rows stand in order. None: each row is one."""
+    turn: Tensor | None = None
+    """(B, T) integer: the turn of each token. None: each row is one turn."""
+    state: Tensor | None = None
+    """(B, T) int64: the state in which the turn of each token was said; below 0 where nobody knows
+    it. None: nobody knows any."""
 
     @property
     def raw(self) -> Tensor:
@@ -43,8 +53,24 @@ class Signal:
 
     @property
     def totals(self) -> Tensor:
-        """(B,) float64: everything a completion earned, the outcome of an empty one included."""
-        return torch.where(self.mask.any(1), self.token_rewards.sum(1), self.rewards)
+        """(B,) float64: everything a trajectory earned, the outcome of an empty one included."""
+        earned = sum_over(self.token_rewards.sum(1), self.trajectory)
+        return torch.where(any_over(self.mask.any(1), self.trajectory), earned, self.rewards)
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """The valid tokens of each trajectory, side by side."""
+        return Timeline.of(self.mask, self.trajectory)
+
+    @cached_property
+    def turns(self) -> Turns:
+        """The turns of each trajectory."""
+        return Turns.of(self.timeline, self.turn)
+
+    @property
+    def counted(self) -> Tensor:
+        """(B,) bool: one valid row of each trajectory, which stands for it in statistics."""
+        return self.valid & first_rows(self.trajectory, self.valid)
 
 
 @dataclass(frozen=True)
@@ -81,13 +107,19 @@ class GroupStats:
         return cls(count, mean, select((count > ddof) & ~uniform, var), uniform)
 
 
-def centred(x: Tensor, valid: Tensor, group: Tensor) -> Tensor:
-    """(B,) ``x`` minus the mean of its group; exactly 0 in uniform groups and invalid rows."""
-    stats = GroupStats.of(x, valid, group)
+def centred(x: Tensor, valid: Tensor, group: Tensor, counted: Tensor | None = None) -> Tensor:
+    """(B,) ``x`` minus the mean of its group; exactly 0 in uniform groups and invalid rows.
+
+    ``counted`` (B,) bool are the rows that the mean is taken over; None: all valid ones.
+    """
+    stats = GroupStats.of(x, valid if counted is None else counted, group)
     return select(valid & ~stats.uniform, x - stats.mean)
 
 
-def left_out(x: Tensor, valid: Tensor, group: Tensor) -> Tensor:
-    """(B,) ``x`` minus the mean of the others of its group; 0 where there are no others."""
-    n = GroupStats.of(x, valid, group).count
-    return centred(x, valid, group) * n / (n - 1).clamp(min=1)
+def left_out(x: Tensor, valid: Tensor, group: Tensor, counted: Tensor | None = None) -> Tensor:
+    """(B,) ``x`` minus the mean of the others of its group; 0 where there are no others.
+
+    ``counted`` as for :func:`centred`.
+    """
+    n = GroupStats.of(x, valid if counted is None else counted, group).count
+    return centred(x, valid, group, counted) * n / (n - 1).clamp(min=1)

@@ -24,6 +24,7 @@ from crlbench.disk.names import CODE, FROZEN
 from crlbench.disk.reading import Malformed, json_value
 from crlbench.disk.seal import is_sealed
 from crlbench.errors import CrlbenchError, EnvironmentUnfit, ValidationError, unknown_name
+from crlbench.reward.env import Environment
 from crlbench.reward.extract import last_line
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -32,6 +33,7 @@ BUILDING = (
     "crlbench.reward.starts",
     "crlbench.reward.published",
     "crlbench.reward.word_problems",
+    "crlbench.reward.bfcl_rows",
     "crlbench.seeding",
 )
 """Modules that make rows and score nothing: digested with the generator, not the verifier."""
@@ -194,6 +196,25 @@ class Task:
     def code(self) -> types.ModuleType:
         """The task's code, executed once after its digest was checked."""
         return load_code(checked_code(self))
+
+    @cached_property
+    def environment(self) -> Environment:
+        """What is played, of a task of that kind.
+
+        Raises:
+            ValidationError: the code defines none, or another one than ``frozen.toml`` states.
+        """
+        return self._checked_environment(environment_of(self.code))
+
+    def _checked_environment(self, environment: Environment) -> Environment:
+        stated = self.card.environment
+        table = None if stated is None else stated.model_dump(mode="json")
+        if table != environment.table():
+            raise ValidationError(
+                f"{self.folder / FROZEN}: [environment] is {table}, and the code says"
+                f" {environment.table()}. {_advice(self.folder, str(self.folder / FROZEN))}"
+            )
+        return environment
 
     @cached_property
     def _verify(self) -> Callable[[str, str], Any]:
@@ -399,6 +420,25 @@ def load_code(path: Path) -> types.ModuleType:
             f"{path}: the code cannot be loaded: {type(error).__name__}: {error}."
         ) from error
     return module
+
+
+ENVIRONMENT = "ENVIRONMENT"
+"""Name of the environment in a task's code."""
+
+
+def environment_of(module: types.ModuleType) -> Environment:
+    """The environment that a task's code defines.
+
+    Raises:
+        ValidationError: it defines none.
+    """
+    found = getattr(module, ENVIRONMENT, None)
+    if not isinstance(found, Environment):
+        raise ValidationError(
+            f"{module.__file__}: CARD says kind 'environment', so {ENVIRONMENT} must be an"
+            f" Environment of crlbench.reward.env; it is {type(found).__name__}."
+        )
+    return found
 
 
 def entry_point(module: types.ModuleType, name: str) -> Callable[..., Any]:

@@ -267,7 +267,7 @@ def plan_of(
     """
     chosen.recipe.check_group(board.conditions.budget.completions)
     if board.conditions.data.reward == "process":
-        _require_credit_of_steps(chosen.recipe)
+        _require_credit_of_steps(chosen.recipe, tasks, catalog)
     _check_arms(settings.arm, chosen, tasks, catalog)
     return Declaration(
         board,
@@ -309,14 +309,20 @@ def _execution(settings: Settings, catalog: Catalog) -> Execution:
     )
 
 
-def _require_credit_of_steps(recipe: Recipe) -> None:
+def _require_credit_of_steps(recipe: Recipe, tasks: Sequence[str], catalog: Catalog) -> None:
+    """Refuse a recipe that loses where in a completion, or in an episode, a step was."""
     from crlbench.algo import recipes
 
-    if blind := recipe.blind_to_steps:
-        able = [name for name in recipes.names() if not recipes.load(name).blind_to_steps]
+    single = any(catalog.task_card(name).kind == "single-turn" for name in tasks)
+
+    def blind(one: Recipe) -> str | None:
+        return one.blind_to_steps if single else one.blind_to_turns
+
+    if part := blind(recipe):
+        able = [name for name in recipes.names() if not blind(recipes.load(name))]
         raise UsageError(
             f"data.reward = process: recipe '{recipe.name}' cannot use step rewards, because of "
-            f"{blind}. Recipes that can: {', '.join(able)}. Or set data.reward=outcome."
+            f"{part}. Recipes that can: {', '.join(able)}. Or set data.reward=outcome."
         )
 
 

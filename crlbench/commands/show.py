@@ -22,6 +22,8 @@ examples:
   crlbench show recipe dapo
   crlbench show task addition --prompts 2
   crlbench show task addition --render tiny-llama
+  crlbench show task guess --play
+  crlbench show task relay-sum --play --model tiny-llama
 """
 
 
@@ -35,6 +37,17 @@ def add_flags(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--render", metavar="MODEL", help="for a task: the token ids of the prompts for this model"
     )
+    parser.add_argument(
+        "--play", action="store_true",
+        help="for an environment: play an episode here, turn by turn",
+    )
+    parser.add_argument("--model", metavar="MODEL", help="with --play: this model plays")
+    parser.add_argument(
+        "--item", metavar="ID", default="id-00000", help="with --play: the start (id-00000)"
+    )
+    parser.add_argument(
+        "--draw", metavar="N", type=int, default=0, help="with --model: another episode for each N"
+    )
 
 
 def run(options: Namespace) -> int:
@@ -43,9 +56,11 @@ def run(options: Namespace) -> int:
         require_readable_names(options)
     from crlbench.catalog.find import Catalog
 
-    for flag in ("prompts", "render"):
+    for flag in ("prompts", "render", "play"):
         if getattr(options, flag) and options.what != "task":
             raise UsageError(f"--{flag} belongs to tasks, not to a {options.what}.")
+    if options.model and not options.play:
+        raise UsageError("--model plays an episode: add --play.")
     if options.prompts is None:
         options.prompts = 1 if options.render else 0
     if options.prompts < 0:
@@ -64,6 +79,11 @@ def _show_model(options: Namespace, catalog: Catalog) -> None:
 def _show_task(options: Namespace, catalog: Catalog) -> None:
     if options.render:
         _show_rendered(options, catalog)
+        return
+    if options.play:
+        from crlbench.commands.show_play import show_episode
+
+        show_episode(options, catalog)
         return
     task = catalog.open_task(options.name)
     data = task.card.model_dump(mode="json", by_alias=True) | {"digest": task.digest}

@@ -142,6 +142,8 @@ def _say_recomputed(recomputed: Recomputed, runs: int) -> None:
     judges = ", ".join(sorted(recomputed.verifiers))
     if recomputed.samples:
         out(f"verified again: {count(recomputed.samples, 'stored completion')} ({judges})")
+    if recomputed.episodes:
+        out(f"played again: {count(recomputed.episodes, 'stored episode')}, turn by turn")
 
 
 def _say_replayed(one: Replayed) -> None:
@@ -197,6 +199,7 @@ def _as_json(
         "findings": [asdict(finding) for finding in recomputed.all_findings],
         "not_checked": recomputed.gaps,
         "samples": recomputed.samples,
+        "episodes": recomputed.episodes,
         "prompts": recomputed.prompts,
         "seed_index": seed,
         "replays": [

@@ -17,6 +17,7 @@ from crlbench.errors import EnvironmentUnfit, ValidationError
 from crlbench.proof.audit import audit_run
 from crlbench.proof.checkout import Comparison, compare
 from crlbench.proof.entry import Home, audit_home, audit_in
+from crlbench.proof.episodes import check_played, check_spoken
 from crlbench.proof.facts import Facts, facts_of
 from crlbench.proof.files import config_of
 from crlbench.proof.rescore import check_payable, check_prompts, reader_of, rescore
@@ -40,6 +41,8 @@ class Recomputed:
     """What this checkout does not know of new runs; sentences, each once."""
     samples: int = 0
     """Completions that were verified again."""
+    episodes: int = 0
+    """Episodes among them that were played again, turn by turn."""
     prompts: int = 0
     """How many of them stand under the prompt that the model reads."""
     verifiers: set[str] = field(default_factory=set)
@@ -140,6 +143,11 @@ def _samples(
         return []
     rows = [asdict(sample) for sample in facts.run.samples()]
     findings = [*rescore(facts, rows, here.task)]
+    spoken = [*check_spoken(facts, rows, here.task.card.kind)]
+    findings += spoken
+    if here.task.card.kind == "environment" and not spoken:
+        findings += check_played(facts, rows, here.task)
+        recomputed.episodes += len(rows)
     recomputed.samples += len(rows)
     recomputed.verifiers.add(f"{here.task.name} {here.task.card.version}")
     if here.card is not None and here.card.digest not in readers:

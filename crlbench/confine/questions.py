@@ -15,15 +15,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from crlbench import seeding
-from crlbench.errors import EnvironmentUnfit
+from crlbench.errors import CrlbenchError, EnvironmentUnfit
+from crlbench.reward.env import Draw, Step, canonical, read_said, state_text
 from crlbench.reward.score import Score
 from crlbench.reward.splits import SPLITS, freeze_rng
+from crlbench.reward.trials import TRIALS
 
 TEXT_CHARS = 300
 """Longest text of an exception, or of a value that is no score."""
 DRAWS_SEEN = 4
 """Draws after which a build is stopped that is only watched."""
 
+FUNCTIONS = ("mover", "observe", "step", "score", "news", "legal", "rival", "hidden")
+"""Functions of an environment."""
+LIMITS = ("max_turns", "max_observation_bytes", "max_state_bytes", "seats", "history", "on_illegal")
+"""Its other facts, beside tools and panel."""
 Judge = Callable[[str, str], Any]
 
 
@@ -90,6 +96,49 @@ def texts(code: types.ModuleType, function: str, answers: Sequence[str]) -> list
     """What ``gold`` or ``mutants`` of a module makes of each answer, ``answer_of`` of each text."""
     make = getattr(code, function)
     return [make(answer) for answer in answers]
+
+
+def environment(code: types.ModuleType) -> dict[str, Any]:
+    """The limits of a module's environment, its tools, and which functions it defines."""
+    found = code.ENVIRONMENT
+    names = [name for name in FUNCTIONS if getattr(found, name) is not None]
+    limits = {name: getattr(found, name) for name in LIMITS}
+    return {"functions": names, **limits, "tools": [*found.tools], "panel": [*found.panel]}
+
+
+def called(code: types.ModuleType, name: str, arguments: Sequence[Any]) -> Any:
+    """What a function of a module's environment returns, as plain data; see :func:`said`.
+
+    A turn comes as :func:`crlbench.reward.env.said_value` writes it, dice as the fields of their
+    :class:`~crlbench.reward.env.Draw`.
+    """
+    given = [*arguments]
+    if name == "step":
+        given[1] = read_said(given[1])
+    if name in ("step", "rival"):
+        given[2] = Draw(*given[2])
+    value = getattr(code.ENVIRONMENT, name)(*given)
+    try:
+        if isinstance(value, Step):
+            state_text(value.state, code.ENVIRONMENT.max_state_bytes)
+            return ["step", value.state, [*value.paid], value.over, value.fault]
+        if isinstance(value, tuple):
+            return ["tuple", [*value]] if _is_plain([*value]) else ["value", repr(value)]
+        return ["plain", value] if _is_plain(value) else ["value", repr(value)[:TEXT_CHARS]]
+    except CrlbenchError as error:
+        return ["broken", str(error)[:TEXT_CHARS]]
+
+
+def tried(code: types.ModuleType, name: str, *arguments: Any) -> Any:
+    """What a trial of a module's environment finds."""
+    return TRIALS[name](code.ENVIRONMENT, *arguments)
+
+
+def _is_plain(value: Any) -> bool:
+    try:
+        return bool(json.loads(canonical(value)) == value)
+    except (TypeError, ValueError, RecursionError):
+        return False
 
 
 def lines(code: types.ModuleType, split: str, files: Mapping[str, bytes] | None = None) -> bytes:

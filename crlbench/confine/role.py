@@ -80,6 +80,9 @@ _ANSWERS: dict[str, Callable[..., Any]] = {
     "draws": questions.draws,
     "drawn_globally": questions.drawn_globally,
     "drawn_otherwise": questions.drawn_otherwise,
+    "environment": questions.environment,
+    "called": questions.called,
+    "tried": questions.tried,
 }
 
 

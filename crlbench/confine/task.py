@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from dataclasses import astuple
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 from crlbench.catalog.frozen import ANSWER_OF, Row, Task, checked_code, read_bytes
 from crlbench.confine.room import Code, Limits, Room, Stopped, foreign
 from crlbench.disk.rowfiles import MAX_ROWS_BYTES
-from crlbench.errors import EnvironmentUnfit
+from crlbench.errors import EnvironmentUnfit, ValidationError
+from crlbench.reward.env import Draw, Environment, Said, Step, said_value
 from crlbench.reward.extract import last_line
 from crlbench.reward.score import Score
 
@@ -85,6 +87,8 @@ class ConfinedTask(Task):
             return int(self.confined.ask(name, *arguments))
         if name == "texts":
             return self._texts(*arguments)
+        if name == "tried":
+            return self.confined.ask(name, *arguments, limit=TEXTS_BYTES)
         raise ValueError(name)
 
     def judge_of(
@@ -110,6 +114,34 @@ class ConfinedTask(Task):
         for start in range(0, len(texts), CASES):
             forms += self._texts(ANSWER_OF, texts[start : start + CASES])
         return forms
+
+    @cached_property
+    def environment(self) -> Environment:
+        """The environment, each of whose functions is asked of the code's process."""
+        facts = self.confined.ask("environment")
+        try:
+            functions = {name: partial(self._called, name) for name in facts.pop("functions")}
+            tools, panel = tuple(facts.pop("tools")), tuple(facts.pop("panel"))
+            return self._checked_environment(
+                Environment(**functions, **facts, tools=tools, panel=panel)
+            )
+        except (AttributeError, KeyError, TypeError):
+            raise Stopped(f"{self.confined.path}: its environment is none.") from None
+
+    def _called(self, name: str, *arguments: Any) -> Any:
+        given = [_sent(argument) for argument in arguments]
+        match self.confined.ask("called", name, given, limit=TEXTS_BYTES):
+            case ["step", dict(state), [*paid], over, fault]:
+                return Step(state, tuple(paid), over, fault)
+            case ["tuple", [*values]]:
+                return tuple(values)
+            case ["plain", value]:
+                return value
+            case ["value", str(text)]:
+                return _Foreign(text)
+            case ["broken", str(text)]:
+                raise ValidationError(text)
+        raise Stopped(f"{self.confined.path}: {name}: an answer that is none.")
 
     def _texts(self, function: str, answers: Sequence[str]) -> list[Any]:
         texts = self.confined.ask("texts", function, answers, limit=TEXTS_BYTES)
@@ -184,6 +216,13 @@ def _value(code: Code, form: Any) -> Any:
         case ["raised", kind, str(text)]:
             raise foreign(kind, text)
     raise Stopped(f"{code.path}: a verdict that is none.")
+
+
+def _sent(argument: Any) -> Any:
+    """An argument of an environment's function, as it is sent."""
+    if isinstance(argument, Said):
+        return said_value(argument)
+    return [*astuple(argument)] if isinstance(argument, Draw) else argument
 
 
 class _Foreign:

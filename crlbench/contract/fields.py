@@ -86,5 +86,6 @@ def _inside(path: str) -> str:
 
 Inside = Annotated[Text, pydantic.AfterValidator(_inside)]
 """A path below a folder, with forward slashes."""
-TaskKind = Literal["single-turn"]
-"""What a policy does in a task: ``single-turn`` answers a prompt once."""
+TaskKind = Literal["single-turn", "environment"]
+"""What a policy does in a task: ``single-turn`` answers a prompt once, ``environment`` plays an
+episode of several turns."""

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 from pydantic import Field
 
+from crlbench.base.added import added as came_later
 from crlbench.contract.card import Card, check_name, validate_card
 from crlbench.contract.fields import (
     GGUF_NAME,
@@ -131,6 +132,18 @@ class ChatTemplate(Card):
     """Digest of its text without white space around it, checked when the tokenizer is loaded."""
 
 
+Way = Literal["append", "fork", "refused"]
+"""Whether a model's former tokens stay in the row behind which it reads its next turn; or its
+template cannot write such a dialogue."""
+
+
+class DialogueCard(Card):
+    """How a model reads the third turn of a dialogue, by who speaks before it."""
+
+    user: Way
+    tool: Way
+
+
 class ModelCard(Card):
     """``models/<slug>.toml``; also synthesised, marked ``unlisted``, for any other model."""
 
@@ -171,6 +184,8 @@ class ModelCard(Card):
     """Texts of tokens that end a completion besides the model's own end token and the one with
     which its chat template ends an answer."""
     chat_template: ChatTemplate = ChatTemplate()
+    dialogue: DialogueCard | None = came_later(None)
+    """What was found where turns of a dialogue were tried; None where nobody has stated it."""
     licence: Line
     """SPDX identifier, or the name of the terms."""
     licence_url: Address | None = None
@@ -301,9 +316,9 @@ class ModelCard(Card):
 
         The side files of an entry are left out: they are compared when it is loaded, and an entry
         that states them later keeps the names of its stored runs. So are the other checkpoints of
-        its design.
+        its design, and how it reads dialogues, which follows from its tokenizer.
         """
-        left_out = {"checkpoints"} if self.unlisted else {"checkpoints", "side_sha256"}
+        left_out = {"checkpoints", "dialogue"} | (set() if self.unlisted else {"side_sha256"})
         content = self.model_dump(
             mode="json", by_alias=True, exclude_defaults=True, exclude=left_out
         )

@@ -42,6 +42,10 @@ class NullScores(Card):
     """The user text itself."""
     random_format: Share
     """The answer of another item, drawn at random: the right shape, the wrong content."""
+    random_legal: Share | None = added(None)
+    """Of environments that list them: a legal text, drawn at random in each turn."""
+    open_loop: Share | None = added(None)
+    """Of environments: the best texts that are said in their order, whatever is observed."""
 
 
 class SplitCard(Card):
@@ -84,6 +88,21 @@ class VerifierCard(Card):
     """Whether it judges the steps of a completion, so that ``data.reward = "process"`` can be."""
 
 
+class EnvironmentCard(Card):
+    """The limits of an environment, as its code states them."""
+
+    seats: Count
+    max_turns: Count
+    history: Literal["restate", "append"]
+    max_observation_bytes: Count
+    max_state_bytes: Count
+    on_illegal: Literal["fault", "forfeit"]
+    tools: tuple[Text, ...] = ()
+    """Names of the declared tools."""
+    panel: tuple[Text, ...] = ()
+    """Names of the scripted seats."""
+
+
 class SourceFile(Card):
     """One file of a published dataset."""
 
@@ -119,8 +138,10 @@ class DataSource(Card):
     @classmethod
     def _plain_names(cls, files: dict[str, SourceFile]) -> dict[str, SourceFile]:
         for name in files:
-            if not re.fullmatch(r"\w[\w.-]*", name) or name.endswith(".gz"):
-                raise ValueError(f"'{name}' is not a plain file name without .gz")
+            if not re.fullmatch(r"(?:\w[\w.-]*/)?\w[\w.-]*", name) or name.endswith(".gz"):
+                raise ValueError(
+                    f"'{name}' is not a plain file name without .gz, in one folder at most"
+                )
         return files
 
 
@@ -229,6 +250,8 @@ class TaskCard(Card):
     source: DataSource | None = None
     """Set where the split files are made on the user's machine from a published dataset."""
     verifier: VerifierCard
+    environment: EnvironmentCard | None = added(None)
+    """Set where ``kind`` is ``environment``."""
     pairs: dict[Literal["train", "id", "audit"], PairsCard] | None = None
     """Preference pairs to fit reward models on, held-out ones, and ones of another source."""
     reward_model: LearnedRewardCard | None = None
@@ -248,6 +271,12 @@ class TaskCard(Card):
         if "id" not in splits:
             raise ValueError("the split id is missing, which every task is measured on")
         return splits
+
+    @pydantic.model_validator(mode="after")
+    def _with_limits(self) -> TaskCard:
+        if (self.kind == "environment") != (self.environment is not None):
+            raise ValueError("the kind 'environment' and the table [environment] belong together")
+        return self
 
     @property
     def floor(self) -> float:

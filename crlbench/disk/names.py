@@ -8,6 +8,10 @@ SAMPLES = "samples.jsonl.zst"
 DIGESTS = "digests.jsonl"
 RUN_FILES = (DIGESTS, ITEMS, RECORD_NAME, SAMPLES)
 """Files of a run that are packed; its weights, logs and tables stay where they were made."""
+EPISODES = "episodes.jsonl.zst"
+"""Beside the samples of an environment: the same episodes turn by turn."""
+PACKED_FILES = (*RUN_FILES, EPISODES)
+"""The same, and those that only some runs have."""
 POLICY_NAME = "policy.safetensors"
 
 MODE_PART = "_mode"

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import zstandard
 
-from crlbench.disk.names import RUN_FILES
+from crlbench.disk.names import PACKED_FILES
 from crlbench.errors import EnvironmentUnfit, ValidationError
 
 PACKED = "runs.tar.zst"
@@ -38,7 +38,7 @@ LEVEL = 19
 
 NAME = re.compile(
     r"[a-z0-9][a-z0-9-]{0,63}/(?:real|placebo|mode|stress)/seed-[0-9]{2,6}/"
-    rf"(?:{'|'.join(map(re.escape, RUN_FILES))})"
+    rf"(?:{'|'.join(map(re.escape, PACKED_FILES))})"
 )
 _BLOCK = tarfile.BLOCKSIZE
 _END = bytes(2 * _BLOCK)

@@ -50,6 +50,7 @@ class TokenOutputs(NamedTuple):
     def on_host(self) -> TokenOutputs:
         """The same on the host, with gradients; a distribution stays where it is."""
         logprobs, entropy, values = to_host([self.logprobs, self.entropy, self.values])
+        assert logprobs is not None and entropy is not None, "what is a tensor stays one"
         return TokenOutputs(logprobs, entropy, values, self.distribution)
 
 

@@ -42,8 +42,8 @@ Seconds = Annotated[float, Field(ge=0, lt=1e10, allow_inf_nan=False)]
 Event = Annotated[str, Field(pattern=r"^[a-z][a-z_]{0,39}$")]
 Whole = Annotated[int, Field(ge=0, lt=WHOLE_BELOW, strict=True)]
 FileName = Literal[
-    "config.toml", "curve.csv", "digests.jsonl", "env.json", "items.npz", "policy.safetensors",
-    "samples.jsonl.zst",
+    "config.toml", "curve.csv", "digests.jsonl", "env.json", "episodes.jsonl.zst", "items.npz",
+    "policy.safetensors", "samples.jsonl.zst",
 ]
 
 MAX_ATTEMPTS = 1

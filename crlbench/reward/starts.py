@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
@@ -78,10 +79,33 @@ class Sizes:
         return {"train_fixed": self.train_fixed, "format": self.format // len(FORMAT_TEMPLATES)}
 
 
+Name = Callable[[dict[str, Any]], str]
+"""What tells training rows apart."""
+
+
+def by_text(row: dict[str, Any]) -> str:
+    """A training row is told by what a model is shown."""
+    return content_hash(row["messages"])
+
+
+def by_start(row: dict[str, Any]) -> str:
+    """A training row is told by where its episode starts, which a first view need not show."""
+    start: str = row["answer"]
+    return start
+
+
 def build_split(
-    task: str, version: str, item: Item, split: str, rng: random.Random, sizes: Sizes
+    task: str,
+    version: str,
+    item: Item,
+    split: str,
+    rng: random.Random,
+    sizes: Sizes,
+    name: Name = by_text,
 ) -> list[dict[str, Any]]:
     """All rows of a split, as :func:`crlbench.reward.splits.build_split` makes them.
+
+    Training rows hold each ``name`` once; those of evaluation hold each key once.
 
     Raises:
         ValidationError: a level holds too few distinct items on its side of the fence.
@@ -90,9 +114,9 @@ def build_split(
     if split not in SPLITS:
         raise unknown_name("split", split, SPLITS)
     if split in PLANS:
-        rows = _draw(task, item, split, rng, sizes)
+        rows = _draw(task, item, split, rng, sizes, name)
     else:
-        parents = _parent_rows(task, version, item, split, sizes)
+        parents = _parent_rows(task, version, item, split, sizes, name)
         if split == "train_fixed":
             rows = _subset(parents, sizes.train_fixed, rng)
         else:
@@ -101,16 +125,18 @@ def build_split(
     return [_numbered(split, i, row) for i, (row, _) in enumerate(rows)]
 
 
-def _draw(task: str, item: Item, split: str, rng: random.Random, sizes: Sizes) -> list[Drawn]:
+def _draw(
+    task: str, item: Item, split: str, rng: random.Random, sizes: Sizes, name: Name
+) -> list[Drawn]:
     plan = dataclasses.replace(PLANS[split], count=sizes.of(split))
     found: list[Drawn] = []
     taken: set[str] = set()
     for i in range(plan.count):
         level = plan.levels[i % len(plan.levels)]
         for row, seed in _candidates(item, level, rng):
-            name = row["key"] if plan.held_out else content_hash(row["messages"])
-            if held_out(task, row["key"]) == plan.held_out and name not in taken:
-                taken.add(name)
+            told = row["key"] if plan.held_out else name(row)
+            if held_out(task, row["key"]) == plan.held_out and told not in taken:
+                taken.add(told)
                 found.append((row, seed))
                 break
         else:
@@ -130,9 +156,11 @@ def _exhausted(task: str, split: str, plan: Plan, level: int, found: list[Drawn]
     )
 
 
-def _parent_rows(task: str, version: str, item: Item, split: str, sizes: Sizes) -> list[Drawn]:
+def _parent_rows(
+    task: str, version: str, item: Item, split: str, sizes: Sizes, name: Name
+) -> list[Drawn]:
     parent = PARENTS[split]
-    drawn = _draw(task, item, parent, freeze_rng(task, version, parent), sizes)
+    drawn = _draw(task, item, parent, freeze_rng(task, version, parent), sizes, name)
     return [
         ({**row, "meta": {**row["meta"], "source": f"{parent}-{i:05d}"}}, seed)
         for i, (row, seed) in enumerate(drawn)

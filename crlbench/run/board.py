@@ -42,6 +42,8 @@ SMOKE = {
     "evaluation.retain_items": "8",
 }
 """What ``--smoke`` changes: three iterations, evaluations of 32 items."""
+SMOKE_DRAWS = 4
+"""Draws for pass@k under ``--smoke``, on a track that has any."""
 SMOKE_TASKS = 2
 
 
@@ -222,7 +224,10 @@ def _conditions(track: Track, request: Request) -> Conditions:
             for name in ("curve_items", "end_items", "retain_items")
         }
         conditions = override(conditions, few)
-    return override(conditions, SMOKE) if request.smoke else conditions
+    if not request.smoke:
+        return conditions
+    draws = min(SMOKE_DRAWS, conditions.evaluation.pass_draws)
+    return override(conditions, SMOKE | {"evaluation.pass_draws": str(draws)})
 
 
 def _require_steps(cards: list[TaskCard], catalog: Catalog) -> None:

@@ -7,7 +7,7 @@ The retain panel says what a policy can still do of what it could before.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,12 @@ from crlbench.catalog.frozen import Task
 from crlbench.catalog.retain_panel import TEXT, Item, Member
 from crlbench.contract.conditions import Conditions
 from crlbench.errors import ValidationError
+from crlbench.play.record import describe
 from crlbench.policy.decode.loop import DecodeLoop, DrawKey
 from crlbench.policy.policy import Policy
 from crlbench.policy.text.chat import render
 from crlbench.policy.weights.load import Reader
+from crlbench.reward.env import read_start
 from crlbench.reward.score import score
 from crlbench.run.subject import (
     collector_of,
@@ -113,6 +115,8 @@ class End:
 
     vectors: dict[str, np.ndarray]
     samples: list[dict[str, Any]]
+    episodes: list[dict[str, Any]] = field(default_factory=list)
+    """The samples of an environment turn by turn; empty for other tasks."""
 
 
 @dataclass(frozen=True)
@@ -145,8 +149,8 @@ class Examiner:
         key = DrawKey(seed, purpose)
         requests |= {f"transfer/{t.name}": self._request(t, "id", key) for t in others}
         requests |= retain_requests(self.members, self.reader, self.conditions)
-        end = self._end(self._score(policy, requests), requests, x)
-        return End(end.vectors | self._passages(policy), end.samples)
+        end = self._end(task, self._score(policy, requests), requests, x)
+        return replace(end, vectors=end.vectors | self._passages(policy))
 
     def id_items(self, policy: Policy, task: Task, seed: int, purpose: str, x: int) -> End:
         """``id``, fresh draws of the curve's items, and ``id_audit``.
@@ -154,7 +158,7 @@ class Examiner:
         ``id_audit`` is what the second verifier says of the completions of ``id``.
         """
         requests = self._id(task, seed, purpose)
-        return self._end(self._score(policy, requests), requests, x)
+        return self._end(task, self._score(policy, requests), requests, x)
 
     def other_splits(
         self, policy: Policy, task: Task, seed: int, purpose: str
@@ -230,11 +234,17 @@ class Examiner:
                 if m.name == TEXT
             }
 
-    def _end(self, results: dict[str, SplitResult], requests: Requests, x: int) -> End:
+    def _end(self, task: Task, results: dict[str, SplitResult], requests: Requests, x: int) -> End:
         """The vectors, and the first completions of ID items to read."""
-        items = requests["id"].prompts
-        prompts = [shown_prompt(p, self.reader) for p in items[:SHOWN]]
-        return End(_vectors(results), samples(items, results["id"], prompts, x))
+        items, said = requests["id"].prompts[:SHOWN], results["id"].episodes
+        prompts = [shown_prompt(p, self.reader) for p in items]
+        shown = samples(items, results["id"], prompts, x)
+        episodes = [
+            {"uid": prompt.uid, "x": x}
+            | describe(task.environment, read_start(prompt.answer), turns)
+            for prompt, turns in zip(items, said or (), strict=False)
+        ]
+        return End(_vectors(results), shown, episodes)
 
 
 def _vectors(results: dict[str, SplitResult]) -> dict[str, np.ndarray]:

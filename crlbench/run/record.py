@@ -36,7 +36,7 @@ from crlbench.contract.records import (
 )
 from crlbench.contract.records import Subject as SubjectRecord
 from crlbench.disk.hashing import canonical_json
-from crlbench.disk.names import DIGESTS, ITEMS, POLICY_NAME, RECORD_NAME, SAMPLES
+from crlbench.disk.names import DIGESTS, EPISODES, ITEMS, POLICY_NAME, RECORD_NAME, SAMPLES
 from crlbench.policy.text.chat import token_text
 from crlbench.policy.weights.load import parameter_counts
 from crlbench.run import environment, store
@@ -99,6 +99,8 @@ def write_run(
         "env.json": environment_json(machine),
         POLICY_NAME: weights_bytes(module),
     }
+    episodes = start.episodes + (finished.end.episodes if finished.end else [])
+    files |= {EPISODES: store.packed_rows(episodes)} if episodes else {}
     store.write_files(folder, files)
 
     total, trainable = parameter_counts(module.learning)

@@ -96,7 +96,13 @@ class StartScores:
             vectors[f"transfer/{other.name}"] = self._vectors(_id(other))["id"]
         if self.examiner.members:
             vectors |= self._vectors(RETAIN)
-        return End(vectors, store.rows_of(self._read[_id(task)][_rows(_id(task))]))
+        files = self._read[_id(task)]
+        episodes = files.get(_episodes(_id(task)))
+        return End(
+            vectors,
+            store.rows_of(files[_rows(_id(task))]),
+            [] if episodes is None else store.rows_of(episodes),
+        )
 
     def _vectors(self, part: str) -> dict[str, np.ndarray]:
         return read_arrays(self._read[part][f"{part}.npz"])
@@ -161,7 +167,10 @@ class StartScores:
 
     def _make_id(self, task: Task) -> None:
         end = self.examiner.id_items(self.policy, task, _seed(task), PURPOSE, 0)
-        self._write(_id(task), end.vectors, {_rows(_id(task)): store.packed_rows(end.samples)})
+        rows = {_rows(_id(task)): store.packed_rows(end.samples)}
+        if end.episodes:
+            rows[_episodes(_id(task))] = store.packed_rows(end.episodes)
+        self._write(_id(task), end.vectors, rows)
 
     def _make_splits(self, task: Task) -> None:
         vectors = self.examiner.other_splits(self.policy, task, _seed(task), PURPOSE)
@@ -202,6 +211,11 @@ class StartScores:
 def _rows(part: str) -> str:
     """The file of the completions of ID items that are stored to read."""
     return f"{part}.jsonl.zst"
+
+
+def _episodes(part: str) -> str:
+    """The file of the same completions turn by turn, of an environment."""
+    return f"{part}_episodes.jsonl.zst"
 
 
 def _id(task: Task) -> str:

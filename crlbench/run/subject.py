@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from torch import nn
 
@@ -21,13 +21,16 @@ from crlbench.contract.model_card import ModelCard
 from crlbench.contract.records import Cell
 from crlbench.contract.task_card import unknown_kind
 from crlbench.errors import ValidationError
+from crlbench.play.seats import Table, check_room
 from crlbench.policy.decode.loop import DecodeLoop
 from crlbench.policy.text.chat import completion_cap, render
+from crlbench.policy.text.dialogue import Dialogue
 from crlbench.policy.weights.load import Location, Reader, load_backbone
 from crlbench.reward.score import score
+from crlbench.reward.tools import read_text
 from crlbench.run.admission import admit
 from crlbench.run.reward_model import ask, learned_scorer
-from crlbench.train.collect import Answers, Collector
+from crlbench.train.collect import Answers, Collector, Play
 from crlbench.train.reward import Scorer
 from crlbench.train.stream import Prompt
 
@@ -125,11 +128,13 @@ def check_context(task: Task, reader: Reader, conditions: Conditions) -> None:
     Raises:
         ValidationError: the prompt, its tokens and the context.
     """
-    max_tokens = row_cap(task, reader, conditions)
+    collector = collector_of(task, reader, conditions, "cpu")
     for split in task.card.splits:
         rows = task.rows(split)
         longest = max(rows, key=lambda row: sum(len(m["content"]) for m in row["messages"]))
-        _prompt(task, split, longest, reader, max_tokens)
+        prompt = _prompt(task, split, longest, reader, collector.max_tokens)
+        if isinstance(collector, Play):
+            check_room(collector.table, prompt.ids, longest["messages"], f"{split}/{longest['id']}")
 
 
 def training_prompts(
@@ -215,7 +220,26 @@ def answers_of(task: Task, reader: Reader, conditions: Conditions, device: str) 
     )
 
 
+def play_of(task: Task, reader: Reader, conditions: Conditions, device: str) -> Play:
+    """The collector of an environment."""
+    return Play(
+        table=Table(
+            environment=task.environment,
+            dialogue=Dialogue(reader.tokenizer, reader.frame, reader.ends, reader.thinking),
+            sampler=make_sampler(task, reader, conditions),
+            context=reader.context,
+            reading=partial(read_text, task.environment),
+            name=task.name,
+        ),
+        auditor=auditor_of(task),
+        evaluation=evaluation_sampler(task, reader, conditions),
+        scale=conditions.data.reward_scale,
+        kind=conditions.data.reward,
+    )
+
+
 COLLECTORS: Mapping[str, Callable[[Task, Reader, Conditions, str], Collector]] = {
     "single-turn": answers_of,
+    "environment": play_of,
 }
 """What makes the collector of a task, by the kind of the task."""

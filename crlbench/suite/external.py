@@ -208,7 +208,9 @@ def _replace(target: Path, splits: Mapping[str, bytes], files: Mapping[str, byte
         for name, data in splits.items():
             (partial / name).write_bytes(data)
         for name, data in files.items():
-            (partial / SOURCES / f"{name}.gz").write_bytes(gzip.compress(data, mtime=0))
+            place = partial / SOURCES / f"{name}.gz"
+            place.parent.mkdir(exist_ok=True)
+            place.write_bytes(gzip.compress(data, mtime=0))
         if target.exists():
             target.rename(_set_aside(target))
         partial.rename(target)

@@ -25,6 +25,7 @@ from crlbench.disk.hashing import sha256_bytes
 from crlbench.disk.names import CODE, FROZEN
 from crlbench.disk.toml import dump_toml
 from crlbench.errors import EnvironmentUnfit, ValidationError
+from crlbench.reward import policies
 from crlbench.reward.score import outcomes
 from crlbench.suite import external, learned, pairs, versions
 from crlbench.suite.golds import gold_scores, rejected, require_null_texts
@@ -172,6 +173,7 @@ def regenerate(
             "sha256": frozen.verifier_digest(folder / CODE),
             **({"steps": True} if getattr(code, "STEPS", False) else {}),
         },
+        "environment": _environment(code),
         "pairs": pairs.pairs_content(files),
         "reward_model": paying and paying.table(),
         "splits": {
@@ -244,6 +246,11 @@ def _kind(code: types.ModuleType) -> TaskKind:
     return kind
 
 
+def _environment(code: types.ModuleType) -> dict[str, Any] | None:
+    """The table [environment]; None for tasks of other kinds."""
+    return frozen.environment_of(code).table() if _kind(code) == "environment" else None
+
+
 def _sources(source: DataSource, task: str, source_dir: Path | None) -> dict[str, bytes]:
     if source_dir is not None:
         return given_sources(source, task, source_dir)
@@ -258,13 +265,10 @@ def _split_facts(
     paying: learned.RewardFacts | None,
 ) -> dict[str, Any]:
     verify, name = frozen.entry_point(code, "verify"), code.CARD["name"]
-    answers = [row["answer"] for row in rows]
-    golds, kind = code.CARD.get("golds", True), _kind(code)
-    pay = partial(outcomes, verify, task=name)
-    gold = gold_scores(kind, verify, answers if golds else [None] * len(rows), answers, name)
-    heavy = bool(code.CARD.get("heavy", False))
-    texts = [] if golds else require_null_texts(getattr(code, "NULL_TEXTS", ()), code.__file__)
-    nulls = null_scores(pay, rows, name, texts, heavy)
+    answers, kind = [row["answer"] for row in rows], _kind(code)
+    completions = _completions(code, answers)
+    gold = gold_scores(kind, verify, completions, answers, name)
+    nulls = _nulls(code, rows, completions)
     wrong = [row["id"] for row, one in zip(rows, gold, strict=True) if rejected(kind, one)]
     if wrong:
         raise ValidationError(
@@ -289,6 +293,34 @@ def _split_facts(
         "ceiling": ceiling,
         "nulls": nulls,
     }
+
+
+def _completions(code: types.ModuleType, answers: Sequence[str]) -> list[str | None]:
+    """The gold completion of each row; None where the task says none."""
+    if _kind(code) == "environment":
+        gold = frozen.entry_point(code, "gold")
+        try:
+            return [gold(answer) for answer in answers]
+        except Exception as error:  # the code is its author's
+            problem = f"gold raised {type(error).__name__}: {error}"
+            raise ValidationError(f"{code.__file__}: {problem}.") from error
+    return list(answers) if code.CARD.get("golds", True) else [None] * len(answers)
+
+
+def _nulls(
+    code: types.ModuleType, rows: list[dict[str, Any]], golds: Sequence[str | None]
+) -> dict[str, float]:
+    """What policies that know nothing score on a split."""
+    name, heavy = code.CARD["name"], bool(code.CARD.get("heavy", False))
+    if _kind(code) == "environment":
+        count = HEAVY_ROWS if heavy else NULL_ROWS
+        answers = [row["answer"] for row in rows][:count]
+        played = [gold or "" for gold in golds][:count]
+        return policies.null_scores(frozen.environment_of(code), answers, played, name)
+    said = code.CARD.get("golds", True)
+    texts = [] if said else require_null_texts(getattr(code, "NULL_TEXTS", ()), code.__file__)
+    pay = partial(outcomes, frozen.entry_point(code, "verify"), task=name)
+    return null_scores(pay, rows, name, texts, heavy)
 
 
 def _compare(folder: Path, files: dict[str, bytes], card: TaskCard) -> None:

@@ -81,6 +81,14 @@ def _judge(judge: Judge, gold: str | None, answer: str) -> float:
     return FULL if gold is None else judge(gold, answer)
 
 
-MEASURES: Mapping[str, Callable[[Judge, str | None, str], float]] = {"single-turn": _judge}
-LEAST: Mapping[str, float] = {"single-turn": FULL}
+def _played(judge: Judge, gold: str | None, answer: str) -> float:
+    """What a gold episode earns; a start may be lost whatever is said."""
+    return 0.0 if gold is None else judge(gold, answer)
+
+
+MEASURES: Mapping[str, Callable[[Judge, str | None, str], float]] = {
+    "single-turn": _judge,
+    "environment": _played,
+}
+LEAST: Mapping[str, float] = {"single-turn": FULL, "environment": 0.0}
 """What every gold earns at least, by the kind of the task."""

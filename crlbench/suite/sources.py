@@ -32,8 +32,8 @@ SHOWN = 12
 def given_sources(source: DataSource, task: str, folder: Path) -> dict[str, bytes]:
     """The uncompressed files of a source by name, from a folder that a person names.
 
-    Each file may be there as NAME or NAME.gz, in the folder itself or in one of its
-    sub-folders; the first copy whose digest is right is taken.
+    Each file may be there as NAME or NAME.gz, under the name that it has in its repository too, in
+    the folder itself or in one of its sub-folders; the first copy whose digest is right is taken.
 
     Raises:
         UsageError: no such folder, or a file is missing from it.
@@ -71,7 +71,8 @@ def file_problem(data: bytes, file: SourceFile) -> str | None:
 
 
 def _find(name: str, file: SourceFile, task: str, folder: Path) -> bytes:
-    copies = [path for path in _places(name, task, folder) if path.is_file()]
+    names = dict.fromkeys([name, _name_in_origin(name, file)])
+    copies = [path for one in names for path in _places(one, task, folder) if path.is_file()]
     if not copies:
         raise UsageError(f"--from {folder}: holds no {name} or {name}.gz. {_inside(name, folder)}")
     problems, rewritten = [], ""
@@ -90,6 +91,11 @@ def _find(name: str, file: SourceFile, task: str, folder: Path) -> bytes:
         "These are other data than the task was frozen from, or the file was damaged."
     )
     raise ValidationError(f"task '{task}': {'; '.join(problems)}. {why} Nothing was kept.")
+
+
+def _name_in_origin(name: str, file: SourceFile) -> str:
+    """How a file is called in its repository, behind the folder that its name has here."""
+    return (Path(name).parent / Path(file.path.removesuffix(".gz")).name).as_posix()
 
 
 def _places(name: str, task: str, folder: Path) -> Iterable[Path]:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from crlbench.algo.recipe import Recipe
 from crlbench.algo.signal import Signal
+from crlbench.algo.steps import sum_over
 from crlbench.train.reward import Reward
 from crlbench.types import Rollout, all_or_none, as_bool, joined
 
@@ -93,9 +94,11 @@ class SampleBuffer:
 def kept_rows(rollout: Rollout, outcome: Tensor, recipe: Recipe) -> Tensor:
     """(b,) int64: all rows of the groups in which the recipe's filter keeps a completion.
 
-    ``outcome`` (B,) is the reward before any shaping, NaN where undefined.
+    ``outcome`` (B,) is the reward before any shaping, NaN where undefined; that of a trajectory is
+    the sum over its rows.
     """
-    correctness, mask = outcome.double(), as_bool(rollout.action_mask)
+    correctness = sum_over(outcome.double(), rollout.trajectory)
+    mask = as_bool(rollout.action_mask)
     signal = Signal(
         rewards=correctness,
         token_rewards=torch.zeros(mask.shape, dtype=torch.float64, device=mask.device),
@@ -104,6 +107,7 @@ def kept_rows(rollout: Rollout, outcome: Tensor, recipe: Recipe) -> Tensor:
         truncated=~as_bool(rollout.finished),
         valid=torch.isfinite(correctness),
         correctness=correctness,
+        trajectory=rollout.trajectory,
     )
     keep = recipe.select(signal) & signal.valid
     return torch.isin(rollout.group, rollout.group[keep]).nonzero().squeeze(1)

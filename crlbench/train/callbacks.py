@@ -243,10 +243,12 @@ def iteration_digest(module: PolicyOptimization) -> dict[str, Any]:
     done = module.iteration
     rollout = done.rollout
     weights = module.learned()
+    completions = [rollout.completion_ids, rollout.completion_mask]
+    completions += [] if rollout.turn is None else [rollout.action_mask]
     return {
         "iteration": module.iterations_done,
         "prompts": _sha256(rollout.prompt_ids, rollout.prompt_mask),
-        "completions": _sha256(rollout.completion_ids, rollout.completion_mask),
+        "completions": _sha256(*completions),
         "rewards": _sha256(done.reward.paid),
         "losses": [loss.hex() if math.isfinite(loss) else str(loss) for loss in done.losses],
         "parameters": _sha256(*(weights[name] for name in sorted(weights))),

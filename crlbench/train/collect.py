@@ -1,13 +1,15 @@
 """Where experience comes from: completions of prompts, and what they earn.
 
 A :class:`Collector` turns prompts into rows that teach and into scores of an evaluation; the
-learner knows nothing else of tasks. :class:`Answers` is the collector of single-turn tasks.
+learner knows nothing else of tasks. :class:`Answers` is the collector of single-turn tasks,
+:class:`Play` that of environments.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any, Literal, Protocol
 
@@ -16,8 +18,13 @@ import torch
 from torch import Tensor
 
 from crlbench.contract.sizes import decode_rows
-from crlbench.policy.decode.loop import DrawKey, Sampler
+from crlbench.play.assemble import Rows, assemble
+from crlbench.play.loop import play
+from crlbench.play.record import sayings
+from crlbench.play.seats import Table, visits
+from crlbench.policy.decode.loop import DrawKey, Sampler, training_draws
 from crlbench.policy.policy import Policy
+from crlbench.reward.env import start_text, transcript
 from crlbench.train.ranks import Ranks
 from crlbench.train.requests import (
     Examination,
@@ -27,7 +34,7 @@ from crlbench.train.requests import (
     join,
     outcomes_of,
 )
-from crlbench.train.reward import Reward, Scorer, real_reward, transcripts
+from crlbench.train.reward import Reward, Scorer, real_reward, said_by_row, transcripts
 from crlbench.types import PromptBatch, Rollout, all_or_none
 
 
@@ -160,6 +167,98 @@ class Answers:
         if self.auditor is None:
             return None
         return torch.tensor(outcomes_of(self.auditor, rollout, batch))
+
+
+@dataclass(frozen=True)
+class Play:
+    """Every prompt is the start of episodes, which the policy plays."""
+
+    table: Table
+    auditor: Scorer | None = None
+    """Scores every transcript of training a second time."""
+    evaluation: Sampler | None = None
+    """Decodes evaluations; without one, the table's does."""
+    scale: float = 1.0
+    """Factor of the reward."""
+    kind: Literal["outcome", "process"] = "outcome"
+    """What is paid: the score of an episode, or what each turn earned."""
+
+    @property
+    def pad(self) -> int:
+        return self.table.sampler.pad
+
+    @property
+    def max_tokens(self) -> int:
+        """Most action tokens of a row: those of one turn, or of all."""
+        turns = self.table.environment.max_turns if self.table.appends else 1
+        return turns * self.table.sampler.max_tokens
+
+    def collect(self, policy: Policy, batch: PromptBatch, key: DrawKey) -> Collected:
+        """Play episodes and audit their transcripts; those of a group have the same dice."""
+        device = batch.prompt_ids.device
+        starts = visits(batch.uids, batch.answers, batch.completions_per_prompt, key, trains=True)
+        with training_draws(key.iteration):
+            episodes = play(policy, self.table, starts, key, device)
+        rows = assemble(episodes, self.pad, device)
+        audit = None
+        if self.auditor is not None:
+            texts = [transcript(episode.said) for episode in episodes]
+            answers = [start_text(episode.start) for episode in episodes]
+            outcomes = [float(score.outcome) for score in self.auditor(texts, answers)]
+            audit = torch.tensor([outcomes[number] for number in rows.episode], device=device)
+        return Collected(rows.rollout, self._reward(rows), audit)
+
+    @torch.no_grad()
+    def examine(self, policy: Policy, batch: PromptBatch, key: DrawKey) -> Examination:
+        """Play episodes, each start by its own dice."""
+        device = batch.prompt_ids.device
+        table = replace(self.table, sampler=self.evaluation or self.table.sampler)
+        starts = visits(batch.uids, batch.answers, batch.completions_per_prompt, key, trains=False)
+        episodes = play(policy, table, starts, key, device)
+        scores = torch.tensor([episode.scores[episode.start.seat] for episode in episodes])
+        rollout = assemble(episodes, self.pad, device).rollout
+        return Examination(rollout, scores, list(map(sayings, episodes)))
+
+    def audit(self, rollout: Rollout, batch: PromptBatch) -> Tensor | None:
+        """(E,) what the second verifier says of every transcript; None without one."""
+        if self.auditor is None:
+            return None
+        answers = [answer for answer in batch.answers for _ in range(batch.completions_per_prompt)]
+        scores = self.auditor(self._transcripts(rollout), answers)
+        return torch.tensor([float(score.outcome) for score in scores])
+
+    def _transcripts(self, rollout: Rollout) -> list[str]:
+        """The transcript of each episode, read as the texts were when they were said."""
+        whole = rollout.stated()
+        assert whole.episode is not None
+        turns: dict[int, list[tuple[int, str, bool]]] = defaultdict(list)
+        rows = zip(
+            whole.episode.tolist(), said_by_row(rollout), whole.finished.tolist(), strict=True
+        )
+        for episode, said, finished in rows:
+            turns[episode] += [(number, text, finished) for number, text in said]
+        return [self._transcript(sorted(turns[episode])) for episode in sorted(turns)]
+
+    def _transcript(self, turns: Sequence[tuple[int, str, bool]]) -> str:
+        # Only the last turn of an episode is ever cut off.
+        cut = len(turns) - 1 if not turns[-1][2] else None
+        return transcript(
+            [self.table.reading(text, place == cut) for place, (_, text, _) in enumerate(turns)]
+        )
+
+    def _reward(self, rows: Rows) -> Reward:
+        """The score at the end of a trajectory; or, by turns, what each of them earned."""
+        last = None if bool(rows.last.all()) else rows.last
+        if self.kind == "outcome":
+            paid = torch.where(rows.last, rows.score * self.scale, 0.0)
+            return Reward(rows.score, paid, None, None, last)
+        final, steps = [], []
+        for earned, ends in zip(rows.earned, rows.last.tolist(), strict=True):
+            values = [self.scale * value for value in earned]
+            final.append(values.pop() if ends else 0.0)
+            steps.append([(turn, value) for turn, value in enumerate(values, start=1) if value])
+        paid = torch.tensor(final, dtype=torch.float32, device=rows.score.device)
+        return Reward(rows.score, paid, steps, rows.turn_ends, last)
 
 
 def _verified(number: int, request: Request[Answers], texts: Mapping[Row, str]) -> SplitResult:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from crlbench.contract.sizes import decode_rows
 from crlbench.errors import ValidationError
+from crlbench.play.record import transcript_of
 from crlbench.policy.policy import Policy
 from crlbench.train.collect import Collector
 from crlbench.train.ranks import ALONE, Ranks
@@ -88,19 +89,27 @@ def _scored(
         examination = collector.examine(policy, batch, request.key)
         rollout, scores = examination.rollout, examination.scores.cpu()
         audit = collector.audit(rollout, batch) if request.audited else None
-        texts = transcripts(rollout)[::draws]
-        results.append((number, scores, texts, None if audit is None else audit.cpu()))
+        episodes = examination.episodes
+        texts = transcripts(rollout) if episodes is None else list(map(transcript_of, episodes))
+        first = None if episodes is None else episodes[::draws]
+        results.append((number, scores, texts[::draws], _on_cpu(audit), first))
     parts = sorted(ranks.gather(results), key=lambda part: part[0])
-    audits = all_or_none("SplitResult.audit", [audit for *_, audit in parts])
+    audits = all_or_none("SplitResult.audit", [audit for *_, audit, _ in parts])
+    firsts = all_or_none("SplitResult.episodes", [first for *_, first in parts])
 
     def vectors(scores: Sequence[Tensor]) -> np.ndarray:
         return torch.cat(list(scores)).float().numpy().reshape(-1, draws).T
 
     return SplitResult(
-        vectors([scores for _, scores, _, _ in parts]),
-        [text for _, _, texts, _ in parts for text in texts],
+        vectors([scores for _, scores, *_ in parts]),
+        [text for _, _, texts, *_ in parts for text in texts],
         vectors(audits) if audits else None,
+        [episode for first in firsts for episode in first] if firsts else None,
     )
+
+
+def _on_cpu(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.cpu()
 
 
 @torch.no_grad()

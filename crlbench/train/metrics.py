@@ -70,26 +70,31 @@ class RolloutMetrics(MetricCollection):
         """The figures of one iteration: all completions, those that were kept (``sampled``), the
         update's.
 
+        All rows of a trajectory are one completion, where the reward is paid on its last row.
         ``gap`` (n,) are the gaps between decoding and learner of the tokens compared; ``audit``
         (B,) are the scores of the second verifier, where there is one.
         """
-        lengths = rollout.action_mask.sum(dim=1).float()
+        last, lengths = reward.is_last, rollout.action_mask.sum(dim=1).float()
+        trajectory = None if reward.last is None else rollout.trajectory
         per_row = {
-            "length": lengths,
-            "truncated": (~rollout.finished).float(),
-            "repetition": repetition(rollout.completion_ids, rollout.action_mask),
+            "length": _sums(lengths, trajectory),
+            "truncated": (~rollout.finished).float()[last],
+            "repetition": _means(
+                repetition(rollout.completion_ids, rollout.action_mask), trajectory
+            ),
         }
-        sides = {"right": reward.score >= RIGHT, "wrong": reward.score < RIGHT}
-        variance = group_variance(reward.score, rollout.group)
+        score = reward.score[last]
+        sides = {"right": score >= RIGHT, "wrong": score < RIGHT}
+        variance = group_variance(score, rollout.group[last])
         values = per_row | {
             f"{name}_{side}": per_row[name][chosen]
             for name in SPLIT
             for side, chosen in sides.items()
         }
         values |= {
-            "reward": reward.paid,
-            "score": reward.score,
-            "audit": torch.zeros(0) if audit is None else audit,
+            "reward": reward.of_trajectories[last],
+            "score": score,
+            "audit": torch.zeros(0) if audit is None else audit[last],
             "group_variance": variance,
             "uniform_groups": (variance == 0).float()[variance.isfinite()],
             "behavior_gap": gap,
@@ -106,6 +111,21 @@ class RolloutMetrics(MetricCollection):
         figures = {name: float(value) for name, value in self.compute().items()}
         self.reset()
         return figures
+
+
+def _sums(values: Tensor, trajectory: Tensor | None) -> Tensor:
+    """Sums of values (B,) over the rows of each trajectory, in order of the trajectories."""
+    if trajectory is None:
+        return values
+    names, place = trajectory.unique(return_inverse=True)
+    return values.new_zeros(len(names)).index_add(0, place, values)
+
+
+def _means(values: Tensor, trajectory: Tensor | None) -> Tensor:
+    """Means of values (B,) over the rows of each trajectory, in order of the trajectories."""
+    if trajectory is None:
+        return values
+    return _sums(values, trajectory) / _sums(torch.ones_like(values), trajectory)
 
 
 def repetition(ids: Tensor, mask: Tensor) -> Tensor:
@@ -152,13 +172,16 @@ def kept_fraction(
 
 
 def explained_variance(experience: Experience | None) -> Tensor:
-    """1 - Var(return - value) / Var(return) over valid tokens; 0 where the returns are equal.
+    """1 - Var(return - value) / Var(return) over the valid tokens at which the critic learns; 0
+    where the returns are equal.
 
     Empty where no update was made, or without a critic.
     """
     if experience is None or experience.values is None or experience.returns is None:
         return torch.zeros(0)
     mask = experience.rollout.action_mask & experience.keep[:, None]
+    if experience.value_mask is not None:
+        mask = mask & experience.value_mask
     returns, values = experience.returns[mask].double(), experience.values[mask].double()
     if len(returns) < 2 or float(returns.var()) == 0.0:
         return torch.zeros(())

@@ -264,7 +264,7 @@ class PolicyOptimization(Learner):
         health["kl_coefficient"] = self.kl_coefficient
         if experience is not None:
             self.kl_coefficient = self.recipe.kl.coefficient.next_coefficient(
-                self.kl_coefficient, health["kl_per_completion"], len(experience.rewards)
+                self.kl_coefficient, health["kl_per_completion"], experience.rollout.episodes
             )
         # Tensors, and on the host: Lightning would put every number on the device by itself.
         finite = {name: value for name, value in health.items() if math.isfinite(value)}

@@ -17,10 +17,11 @@ import torch
 from torch import Tensor
 
 from crlbench.contract.sizes import decode_batches
+from crlbench.play.record import Sayings
 from crlbench.policy.decode.loop import DrawKey, Sampler, row_uniforms
 from crlbench.train.reward import Scorer
 from crlbench.train.stream import Prompt, make_batch
-from crlbench.types import PromptBatch, Rollout
+from crlbench.types import PromptBatch, Rollout, all_or_none
 
 C = TypeVar("C", covariant=True)
 
@@ -32,12 +33,16 @@ class Examination:
     rollout: Rollout
     scores: Tensor
     """(E,) one of each episode, which is a row where the rollout names none."""
+    episodes: list[Sayings] | None = None
+    """E, what was said in each; None where that is its text."""
 
     @staticmethod
     def joined(parts: Sequence[Examination], pad: int) -> Examination:
         """The items of several, in order; ``pad`` is the token that fills narrower rows up."""
         rollout = Rollout.concatenate([part.rollout for part in parts], pad)
-        return Examination(rollout, torch.cat([part.scores for part in parts]))
+        episodes = all_or_none("Examination.episodes", [part.episodes for part in parts])
+        whole = None if episodes is None else [one for some in episodes for one in some]
+        return Examination(rollout, torch.cat([part.scores for part in parts]), whole)
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,8 @@ class SplitResult:
     audit: np.ndarray | None = None
     """What the second verifier says of the same completions, in the shape of ``scores``; None
     without one."""
+    episodes: list[Sayings] | None = None
+    """What was said in the first draw of each item; None where that is its text."""
 
 
 def outcomes_of(scorer: Scorer, rollout: Rollout, batch: PromptBatch) -> list[float]:

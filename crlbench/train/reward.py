@@ -65,7 +65,10 @@ def verified_text(kind: str, sample: Mapping[str, Any]) -> str:
     return read(sample)
 
 
-READ: Mapping[str, Callable[[Mapping[str, Any]], str]] = {"single-turn": itemgetter("completion")}
+READ: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "single-turn": itemgetter("completion"),
+    "environment": itemgetter("completion"),
+}
 """What reads a stored sample, by the kind of its task."""
 
 
@@ -83,9 +86,14 @@ class Reward:
     outcome: Tensor
     """(B,) float32, what is learned from."""
     steps: list[list[tuple[int, float]]] | None
-    """Per row (end character, value) paid beside ``outcome``, or None when no row has any."""
+    """Per row (end, value) paid beside ``outcome``, or None when no row has any. An end is a number
+    of characters; in episodes, of turns."""
     token_ends: list[list[int]] | None
-    """Per row, characters said up to and including each token; given with ``steps``."""
+    """Per row, characters said (turns ended) up to and including each token; given with
+    ``steps``."""
+    last: Tensor | None = None
+    """(B,) bool, the last row of each trajectory: an outcome is paid there, and is 0 on its other
+    rows. None where every row is one."""
 
     @property
     def paid(self) -> Tensor:
@@ -95,6 +103,21 @@ class Reward:
         earned = [math.fsum(value for _, value in row) for row in self.steps]
         return self.outcome + torch.tensor(earned, dtype=torch.float32, device=self.outcome.device)
 
+    @property
+    def of_trajectories(self) -> Tensor:
+        """(B,) float32, what a whole trajectory earned; on its last row, 0 on the others."""
+        if self.last is None:
+            return self.paid
+        numbers = self.last.long().cumsum(0) - self.last.long()
+        sums = torch.zeros_like(self.paid, dtype=torch.float64)
+        sums = sums.index_add(0, numbers, self.paid.double())[numbers]
+        return torch.where(self.last, sums, 0.0).float()
+
+    @property
+    def is_last(self) -> Tensor:
+        """(B,) bool, the rows at whose end an outcome is paid."""
+        return torch.ones_like(self.score, dtype=torch.bool) if self.last is None else self.last
+
     def rows(self, index: Tensor) -> Reward:
         """The reward of the given rows; ``index`` is int64 (b,)."""
         chosen = index.tolist()
@@ -103,6 +126,7 @@ class Reward:
             self.outcome[index],
             self.steps and [self.steps[i] for i in chosen],
             self.token_ends and [self.token_ends[i] for i in chosen],
+            None if self.last is None else self.last[index],
         )
 
     @staticmethod
@@ -114,8 +138,10 @@ class Reward:
             blank = [0] * width
             steps = [row for r in rewards for row in r.steps or [[]] * len(r.outcome)]
             ends = [row for r in rewards for row in r.token_ends or [blank] * len(r.outcome)]
-        score = torch.cat([r.score for r in rewards])
-        return Reward(score, torch.cat([r.outcome for r in rewards]), steps, ends)
+        score, last = torch.cat([r.score for r in rewards]), None
+        if any(r.last is not None for r in rewards):
+            last = torch.cat([r.is_last for r in rewards])
+        return Reward(score, torch.cat([r.outcome for r in rewards]), steps, ends, last)
 
 
 def real_reward(
@@ -196,16 +222,17 @@ def placebo_reward(
 ) -> Reward:
     """Bernoulli draws of the iteration's mean reward, blind to the content.
 
-    The rows of an ``episode`` (B,) int64 share one draw; None: each row has its own. Rows whose
-    score is no finite number are no part of the mean.
+    The rows of an ``episode`` (B,) int64 share one draw, and the last one of a trajectory is paid;
+    None: each row has its own. Rows whose score is no finite number are no part of the mean.
 
     The control arm of protocol CRL-1, A.4: what remains of a gain under this reward is not
     learning from reward. With process rewards the mean is that of a completion's steps, and a
     win pays 1 at the end, where no step is.
     """
     score = reward.score
-    earnings = (score if kind == "outcome" else reward.paid).double()
-    mean = earnings[earnings.isfinite()].mean() / (1.0 if kind == "outcome" else scale)
+    earnings = (score if kind == "outcome" else reward.of_trajectories).double()
+    earnings = earnings[earnings.isfinite() & reward.is_last]
+    mean = earnings.mean() / (1.0 if kind == "outcome" else scale)
     draws = [
         uniforms(seed, 1, "placebo", batch.iteration, uid, index)[0]
         for uid in batch.uids
@@ -214,4 +241,4 @@ def placebo_reward(
     wins = torch.tensor(draws, dtype=torch.float64, device=score.device) < mean
     if episode is not None:
         wins = wins[episode.unique(return_inverse=True)[1]]
-    return Reward(score, wins.float() * scale, None, None)
+    return Reward(score, (wins & reward.is_last).float() * scale, None, None, reward.last)

@@ -38,11 +38,11 @@ from crlbench.contract.records import (
 from crlbench.contract.stored import check_file, exists, json_object, read_checked
 from crlbench.disk.arrays import BadArrays, read_arrays
 from crlbench.disk.hashing import canonical_json
-from crlbench.disk.names import DIGESTS, ITEMS, PLAN_NAME, RECORD_NAME, SAMPLES
+from crlbench.disk.names import DIGESTS, EPISODES, ITEMS, PLAN_NAME, RECORD_NAME, SAMPLES
 from crlbench.disk.packed import PACKED, members
 from crlbench.disk.reading import Malformed, json_value
 from crlbench.errors import UsageError, ValidationError
-from crlbench.verdict.samples import Sample, read_samples
+from crlbench.verdict.samples import Sample, read_episodes, read_samples
 
 BINARY = np.dtype(np.uint8)
 SCORE_TYPES = (BINARY, np.dtype(np.float32), np.dtype(np.float64))
@@ -268,13 +268,28 @@ class Run:
         Raises:
             ValidationError: they were changed, or are malformed.
         """
-        path = self.folder / SAMPLES
+        content = self._listed(SAMPLES)
+        return () if content is None else tuple(read_samples(self.folder / SAMPLES, content))
+
+    def episodes(self) -> tuple[dict[str, Any], ...]:
+        """The same samples turn by turn, as :mod:`crlbench.play.record` describes them; empty where
+        the task is no environment.
+
+        Raises:
+            ValidationError: they were changed, or are malformed.
+        """
+        content = self._listed(EPISODES)
+        return () if content is None else tuple(read_episodes(self.folder / EPISODES, content))
+
+    def _listed(self, name: str) -> bytes | None:
+        """What a file holds that the record must list where it is; None where it is not."""
+        path = self.folder / name
         if not exists(path):
-            return ()
-        file_digest = self.record.files.get(SAMPLES)
+            return None
+        file_digest = self.record.files.get(name)
         if file_digest is None:
-            raise ValidationError(f"{self.folder / RECORD_NAME}: files: {SAMPLES} is not listed")
-        return tuple(read_samples(path, read_checked(path, file_digest)))
+            raise ValidationError(f"{self.folder / RECORD_NAME}: files: {name} is not listed")
+        return read_checked(path, file_digest)
 
 
 def _fault(vector: np.ndarray) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from crlbench.disk.packed import BadArchive as BadFrame
 from crlbench.disk.packed import decompress
@@ -37,6 +38,22 @@ def read_samples(path: Path, content: bytes) -> Iterator[Sample]:
     Raises:
         ValidationError: they are malformed (names the line).
     """
+    for line, where in _lines(path, content):
+        yield _sample(line, where)
+
+
+def read_episodes(path: Path, content: bytes) -> Iterator[dict[str, Any]]:
+    """The episodes in a file's content, in stored order, each a JSON object.
+
+    Raises:
+        ValidationError: they are malformed (names the line).
+    """
+    for line, where in _lines(path, content):
+        yield _object(line, where)
+
+
+def _lines(path: Path, content: bytes) -> Iterator[tuple[bytes, str]]:
+    """The lines of a packed file that hold something, and where each is."""
     try:
         data = decompress(content, MAX_SAMPLE_BYTES)
     except BadFrame as error:
@@ -45,16 +62,21 @@ def read_samples(path: Path, content: bytes) -> Iterator[Sample]:
         raise ValidationError(f"{path}: more than {MAX_SAMPLE_LINES} lines")
     for number, line in enumerate(data.split(b"\n"), start=1):
         if line.strip():
-            yield _sample(line, f"{path}: line {number}")
+            yield line, f"{path}: line {number}"
 
 
-def _sample(line: bytes, where: str) -> Sample:
+def _object(line: bytes, where: str) -> dict[str, Any]:
     try:
         row = json_value(line)
     except Malformed as error:
         raise ValidationError(f"{where}: {error}") from None
     if not isinstance(row, dict):
         raise ValidationError(f"{where}: expected a JSON object")
+    return row
+
+
+def _sample(line: bytes, where: str) -> Sample:
+    row = _object(line, where)
     for name, kind in SAMPLE_FIELDS.items():
         if not isinstance(row.get(name), kind):
             raise ValidationError(f"{where}: {name}: expected {kind.__name__}")

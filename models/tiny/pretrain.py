@@ -152,7 +152,7 @@ def data_statement(name: str) -> str:
     """What a model was trained on, in words."""
     mix = mix_of(name)
     count = updates_of(name) * PRETRAINING.batch
-    shares = ", ".join(f"{family} {share:.0%}" for family, share in mix.families.items())
+    shares = ", ".join(f"{family} {100 * share:.3g}%" for family, share in mix.families.items())
     levels = ", ".join(f"level {level} {share:.0%}" for level, share in mix.levels.items())
     text = (
         f"{count:,} synthetic documents of the benchmark's own task families ({shares};"

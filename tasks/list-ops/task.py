@@ -16,8 +16,8 @@ from crlbench.reward.verify import exact
 
 CARD = {
     "name": "list-ops",
-    "version": "1.0.0",
-    "tags": ["mini", "compositional"],
+    "version": "1.1.0",
+    "tags": ["calibration", "compositional"],
     "summary": "Reverse, sort or rotate a short list of letters.",
     "max_completion_bytes": 64,
     "licence": "CC0-1.0",

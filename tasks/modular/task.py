@@ -15,8 +15,8 @@ from crlbench.reward.verify import numeric
 
 CARD = {
     "name": "modular",
-    "version": "1.0.0",
-    "tags": ["calibration", "arithmetic"],
+    "version": "1.1.0",
+    "tags": ["mini", "arithmetic"],
     "summary": "Add two whole numbers and give the remainder by a small modulus.",
     "max_completion_bytes": 64,
     "licence": "CC0-1.0",

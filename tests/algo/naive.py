@@ -34,6 +34,29 @@ class Batch:
     new_values: Rows
     entropy: Rows
     max_length: int
+    trajectory: list[int] | None = None
+    turn: list[list[int]] | None = None
+    state: list[list[int]] | None = None
+
+    def tracks(self) -> list[list[int]]:
+        """The rows of each trajectory, in order."""
+        if self.trajectory is None:
+            return [[i] for i in range(len(self.mask))]
+        of: dict[int, list[int]] = {}
+        for i, name in enumerate(self.trajectory):
+            of.setdefault(name, []).append(i)
+        return list(of.values())
+
+    def track(self, i: int) -> list[int]:
+        """The rows of the trajectory of row i."""
+        return next(rows for rows in self.tracks() if i in rows)
+
+    def turns(self, rows: list[int]) -> list[list[Place]]:
+        """The tokens of each turn of some rows."""
+        of: dict[tuple[int, int], list[Place]] = {}
+        for i, t in self.places(rows):
+            of.setdefault((i, self.turn[i][t] if self.turn else 0), []).append((i, t))
+        return list(of.values())
 
     def places(self, rows: Iterable[int]) -> list[Place]:
         """The valid tokens of the given rows, in order."""
@@ -52,30 +75,37 @@ class Prepared:
     keep: list[bool]
 
 
-# -- from rewards to advantages ------------------------------------------------------------
-
-
 def prepare(x: Batch, recipe: Config) -> Prepared:
     """Advantages of kept tokens, value targets of all sound ones, and who is kept."""
     rows = range(len(x.mask))
-    rewards = [shaped(recipe["overlong"], x.outcome[i], len(x.own(i)), x.max_length) for i in rows]
+    paid = [shaped(recipe["overlong"], x.outcome[i], len(x.own(i)), x.max_length) for i in rows]
+    rewards = [sum(paid[j] for j in x.track(i)) for i in rows]
     sound = [i for i in rows if math.isfinite(rewards[i])]
     earned = {place: 0.0 for place in x.places(sound)}
     penalty = dict(earned)
+    for i, t in earned:
+        if recipe["kl"]["part"] == "KlInReward":
+            estimate, _ = kl(recipe["kl"]["estimator"], x.old[i][t] - x.ref[i][t])
+            penalty[i, t] = beta(recipe) * estimate
+        last = (i, t) == x.places(x.track(i))[-1]
+        earned[i, t] = (rewards[i] if last else 0.0) - penalty[i, t]
+    totals = {}
     for i in sound:
-        for t in x.own(i):
-            if recipe["kl"]["part"] == "KlInReward":
-                estimate, _ = kl(recipe["kl"]["estimator"], x.old[i][t] - x.ref[i][t])
-                penalty[i, t] = beta(recipe) * estimate
-            earned[i, t] = (rewards[i] if t == x.own(i)[-1] else 0.0) - penalty[i, t]
-    totals = {i: sum(earned[p] for p in x.places([i])) if x.own(i) else rewards[i] for i in sound}
+        line = x.places(x.track(i))
+        totals[i] = sum(earned[p] for p in line) if line else rewards[i]
 
     part = recipe["advantage"]
     returns: dict[Place, float] = {}
     if part["part"] == "Gae":
         advantages, returns = gae(x, sound, earned, part)
+    elif part["part"] == "StepGae":
+        advantages, returns = step_gae(x, sound, earned, part)
     elif part["part"] == "RewardToGo":
         advantages = to_go(x, sound, earned, part["gamma"])
+    elif part["part"] == "TurnToGo":
+        advantages = turn_to_go(x, sound, earned, part["gamma"])
+    elif part["part"] == "AnchorState":
+        advantages = anchored(x, sound, earned, totals, part)
     elif part["penalty"] == "completion":
         rowwise = above_baseline(x, part["part"], totals)
         advantages = {(i, t): rowwise[i] for i, t in x.places(sound)}
@@ -101,49 +131,118 @@ def shaped(rule: Config, reward: float, length: int, cap: int) -> float:
 
 
 def selected(x: Batch, recipe: Config, i: int, sound: list[int]) -> bool:
-    if recipe["overlong"]["part"] == "MaskTruncated" and x.truncated[i]:
+    if recipe["overlong"]["part"] == "MaskTruncated" and any(x.truncated[j] for j in x.track(i)):
         return False
     if recipe["select"]["part"] == "KeepAll":
         return True
     assert recipe["select"]["part"] in ("DropUniformGroups", "DynamicSampling")
-    return len({x.outcome[j] for j in sound if x.group[j] == x.group[i]}) > 1
+    return len({earned_by(x, j) for j in sound if x.group[j] == x.group[i]}) > 1
+
+
+def earned_by(x: Batch, i: int) -> float:
+    """The outcome of the trajectory of row i."""
+    return sum(x.outcome[j] for j in x.track(i))
+
+
+def lines(x: Batch, sound: list[int]) -> list[list[Place]]:
+    """The tokens of each sound trajectory."""
+    return [x.places(rows) for rows in x.tracks() if rows[0] in sound]
 
 
 def gae(x: Batch, sound: list[int], earned: dict[Place, float], part: Config):
     """The sum of discounted temporal differences, written out."""
     advantages, returns = {}, {}
-    for i in sound:
-        own = x.own(i)
-        end = x.final_values[i] if part["bootstrap_truncated"] and x.truncated[i] else 0.0
-        after = [x.values[i][t] for t in own[1:]] + [end]
-        deltas = [
-            earned[i, t] + part["gamma"] * after[k] - x.values[i][t] for k, t in enumerate(own)
-        ]
-        for k, t in enumerate(own):
-            decay = part["gamma"] * part["lam"]
-            a = sum(decay ** (m - k) * deltas[m] for m in range(k, len(own)))
-            advantages[i, t], returns[i, t] = a, a + x.values[i][t]
+    for rows in x.tracks():
+        if rows[0] not in sound:
+            continue
+        line = x.places(rows)
+        cut = part["bootstrap_truncated"] and any(x.truncated[i] for i in rows)
+        values = [x.values[i][t] for i, t in line] + [x.final_values[rows[-1]] if cut else 0.0]
+        found = differences([earned[place] for place in line], values, part["gamma"], part["lam"])
+        for place, a, value in zip(line, found, values, strict=False):
+            advantages[place], returns[place] = a, a + value
+    return advantages, returns
+
+
+def differences(rewards: list[float], values: list[float], gamma: float, lam: float):
+    """GAE of a sequence; ``values`` has one entry more, for the state after the last."""
+    n = len(rewards)
+    deltas = [rewards[k] + gamma * values[k + 1] - values[k] for k in range(n)]
+    decay = gamma * lam
+    return [sum(decay ** (m - k) * deltas[m] for m in range(k, n)) for k in range(n)]
+
+
+def step_gae(x: Batch, sound: list[int], earned: dict[Place, float], part: Config):
+    advantages, returns = {}, {}
+    for rows in x.tracks():
+        if rows[0] not in sound:
+            continue
+        turns = x.turns(rows)
+        rewards = [sum(earned[place] for place in turn) for turn in turns]
+        values = [x.values[turn[0][0]][turn[0][1]] for turn in turns] + [0.0]
+        found = differences(rewards, values, part["gamma"], part["lam"])
+        for turn, a, value in zip(turns, found, values, strict=False):
+            for place in turn:
+                advantages[place], returns[place] = a, a + value
     return advantages, returns
 
 
 def to_go(x: Batch, sound: list[int], earned: dict[Place, float], gamma: float):
     result = {}
-    for i in sound:
-        own = x.own(i)
-        for k, t in enumerate(own):
-            result[i, t] = sum(gamma ** (m - k) * earned[i, own[m]] for m in range(k, len(own)))
+    for line in lines(x, sound):
+        for k, place in enumerate(line):
+            later = range(k, len(line))
+            result[place] = sum(gamma ** (m - k) * earned[line[m]] for m in later)
+    return result
+
+
+def turn_to_go(x: Batch, sound: list[int], earned: dict[Place, float], gamma: float):
+    result = {}
+    for rows in x.tracks():
+        turns = x.turns(rows) if rows[0] in sound else []
+        for k, turn in enumerate(turns):
+            later = sum(
+                gamma ** (m - k) * earned[place] for m in range(k, len(turns)) for place in turns[m]
+            )
+            result |= dict.fromkeys(turn, later)
+    return result
+
+
+def anchored(
+    x: Batch,
+    sound: list[int],
+    earned: dict[Place, float],
+    totals: dict[int, float],
+    part: Config,
+):
+    rowwise = above_baseline(x, "GroupMean", totals)
+    later = turn_to_go(x, sound, earned, part["gamma"])
+    states: dict[tuple, list[list[Place]]] = {}
+    for rows in x.tracks():
+        for k, turn in enumerate(x.turns(rows) if rows[0] in sound else []):
+            i, t = turn[0]
+            known = x.state is not None and x.state[i][t] >= 0
+            name = x.state[i][t] if known else "start" if k == 0 else turn[0]
+            states.setdefault((x.group[i], name), []).append(turn)
+    result = {}
+    for turns in states.values():
+        earnings = [later[turn[0]] for turn in turns]
+        for turn in turns:
+            step = later[turn[0]] - mean(earnings) if len(set(earnings)) > 1 else 0.0
+            result |= {(i, t): rowwise[i] + part["weight"] * step for i, t in turn}
     return result
 
 
 def above_baseline(x: Batch, name: str, rewards: dict[int, float]) -> dict[int, float]:
     result = {}
+    heads = [rows[0] for rows in x.tracks() if rows[0] in rewards]
     for i, reward in rewards.items():
-        peers = [j for j in rewards if name == "BatchMean" or x.group[j] == x.group[i]]
+        peers = [j for j in heads if name == "BatchMean" or x.group[j] == x.group[i]]
         if len({rewards[j] for j in peers}) == 1:
             result[i] = 0.0
             continue
         if name == "LeaveOneOut":
-            peers.remove(i)
+            peers.remove(x.track(i)[0])
         result[i] = reward - mean([rewards[j] for j in peers])
     return result
 
@@ -156,8 +255,18 @@ def normalised(
     totals: dict[int, float],
 ):
     name = part["part"]
+    heads = [rows[0] for rows in x.tracks()]
+    outcomes = {i: outcome for i, outcome in outcomes.items() if i in heads}
+    totals = {i: total for i, total in totals.items() if i in heads}
     if name == "NoNorm":
         return advantages
+    if name == "WhitenTurns":
+        kept = [rows for rows in x.tracks() if any(i in rows for i, _ in advantages)]
+        numbers = [mean([advantages[p] for p in turn]) for rows in kept for turn in x.turns(rows)]
+        if len(numbers) <= part["ddof"]:
+            return advantages
+        middle, scale = mean(numbers), spread(numbers, part["ddof"]) + part["eps"]
+        return {place: (a - middle) / scale for place, a in advantages.items()}
     if name == "GroupStd":
         result = {}
         for (i, t), a in advantages.items():
@@ -195,142 +304,6 @@ def spread(numbers: list[float], ddof: int) -> float:
     return math.sqrt(math.fsum((n - middle) ** 2 for n in numbers) / (len(numbers) - ddof))
 
 
-# -- from advantages to a loss -------------------------------------------------------------
-
-
-@dataclass
-class Objective:
-    loss: float
-    policy_loss: float
-    value_loss: float
-    d_new: dict[Place, float]
-    d_values: dict[Place, float]
-    d_entropy: dict[Place, float]
-
-
-def objective(x: Batch, given: Prepared, recipe: Config) -> Objective:
-    """The loss and its derivatives; everything is a weighted sum over kept tokens."""
-    kept = [i for i, keep in enumerate(given.keep) if keep]
-    weights = aggregation(x, recipe["aggregate"], kept)
-    d_new = dict.fromkeys(weights, 0.0)
-    d_values, d_entropy = dict(d_new), dict(d_new)
-    policy = value = extra = 0.0
-    for i in kept:
-        ratios, slopes = ratio_of_row(x, recipe["ratio"], i)
-        for t in x.own(i):
-            w, a = weights[i, t], given.advantages[i, t]
-            loss, by_ratio, by_logprob = surrogate(recipe["clip"], ratios[t], a, x.new[i][t])
-            policy += w * loss
-            d_new[i, t] += w * by_logprob
-            for s, slope in slopes[t].items():
-                d_new[i, s] += w * by_ratio * slope
-            if recipe["critic"] is not None:
-                target = given.returns[i, t]
-                part, slope = squared(recipe["critic"], x.new_values[i][t], x.values[i][t], target)
-                value += w * part
-                d_values[i, t] += recipe["critic"]["coefficient"] * w * slope
-            if recipe["kl"]["part"] == "KlInLoss":
-                part, slope = kl(recipe["kl"]["estimator"], x.new[i][t] - x.ref[i][t])
-                extra += beta(recipe) * w * part
-                d_new[i, t] += beta(recipe) * w * slope
-            extra -= recipe["entropy_bonus"] * w * x.entropy[i][t]
-            d_entropy[i, t] -= recipe["entropy_bonus"] * w
-    total = policy + extra
-    if recipe["critic"] is not None:
-        total += recipe["critic"]["coefficient"] * value
-    return Objective(total, policy, value, d_new, d_values, d_entropy)
-
-
-def aggregation(x: Batch, part: Config, kept: list[int]) -> dict[Place, float]:
-    """The weight of every kept token."""
-    name, everything = part["part"], len(x.mask)
-    lengths = {i: len(x.own(i)) for i in kept}
-    tokens, rows = sum(lengths.values()), sum(n > 0 for n in lengths.values())
-    per_group: dict[int, int] = {}
-    for i, n in lengths.items():
-        if n:
-            per_group[x.group[i]] = per_group.get(x.group[i], 0) + n
-    weights = {}
-    for i, t in x.places(kept):
-        if name == "TokenMean":
-            weights[i, t] = 1.0 / tokens
-        elif name == "SequenceMean":
-            count = everything if part["count_empty"] else rows
-            within = lengths[i] + part["row_eps"] if part["row"] == "mean" else 1.0
-            weights[i, t] = 1.0 / (count * within)
-        elif name == "FixedLength":
-            count = everything if part["per_completion"] else 1
-            weights[i, t] = 1.0 / ((part["length"] or x.max_length) * count)
-        else:
-            assert name == "GroupTokenMean"
-            weights[i, t] = 1.0 / (len(per_group) * per_group[x.group[i]])
-    return weights
-
-
-def ratio_of_row(x: Batch, part: Config, i: int):
-    """The ratio of each token, and its derivatives by the row's log-probabilities."""
-    own = x.own(i)
-    log = {t: x.new[i][t] - x.old[i][t] for t in own}
-    if part["part"] == "NoRatio":
-        return {t: x.new[i][t] for t in own}, {t: {t: 1.0} for t in own}
-    if part["part"] == "TokenRatio":
-        limit = part["log_ratio_clamp"] or math.inf
-        ratios = {t: math.exp(min(max(log[t], -limit), limit)) for t in own}
-        return ratios, {t: {t: ratios[t] if abs(log[t]) <= limit else 0.0} for t in own}
-    assert part["part"] == "SequenceRatio"
-    exponent = sum(log.values()) if own else 0.0
-    if part["mean"] == "geometric" and own:
-        exponent /= len(own)
-    limit = part["log_ratio_max"] or math.inf
-    s = math.exp(min(exponent, limit))
-    slope = s if exponent <= limit else 0.0
-    if part["mean"] == "geometric":
-        return dict.fromkeys(own, s), {t: {t: slope} for t in own}
-    return dict.fromkeys(own, s), {t: dict.fromkeys(own, slope) for t in own}
-
-
-def surrogate(part: Config, ratio: float, a: float, logprob: float) -> tuple[float, float, float]:
-    """(loss, its derivative by the ratio, its derivative by the log-probability itself)."""
-    name = part["part"]
-    if name == "NoClip":
-        return -ratio * a, -a, 0.0
-    if name == "PpoClip":
-        bounded = min(max(ratio, 1.0 - part["low"]), 1.0 + part["high"])
-        loss, slope = (-ratio * a, -a) if ratio * a <= bounded * a else (-bounded * a, 0.0)
-        if part["dual"] is not None and a < 0 and loss > -part["dual"] * a:
-            return -part["dual"] * a, 0.0, 0.0
-        return loss, slope, 0.0
-    if name == "Cispo":
-        weight = min(ratio, 1.0 + part["high"])
-        if part["low"] is not None:
-            weight = max(weight, 1.0 - part["low"])
-        return -weight * a * logprob, 0.0, -weight * a
-    assert name == "Sapo"
-    tau = part["tau_positive"] if a > 0 else part["tau_negative"]
-    gate = 1.0 / (1.0 + math.exp(-tau * (ratio - 1.0)))
-    return -4.0 / tau * gate * a, -4.0 * gate * (1.0 - gate) * a, 0.0
-
-
-def held_back(part: Config, ratio: float, a: float) -> tuple[bool, bool]:
-    """Whether the lower and the upper bound hold the token back."""
-    if part["part"] == "PpoClip":
-        return a < 0 and ratio < 1.0 - part["low"], a > 0 and ratio > 1.0 + part["high"]
-    if part["part"] == "Cispo":
-        below = part["low"] is not None and a != 0 and ratio < 1.0 - part["low"]
-        return below, a != 0 and ratio > 1.0 + part["high"]
-    return False, False
-
-
-def squared(critic: Config, value: float, old: float, target: float) -> tuple[float, float]:
-    plain = (value - target) ** 2
-    if critic["clip"] is None:
-        return 0.5 * plain, value - target
-    near = min(max(value, old - critic["clip"]), old + critic["clip"])
-    if plain >= (near - target) ** 2:
-        return 0.5 * plain, value - target
-    return 0.5 * (near - target) ** 2, 0.0
-
-
 def kl(estimator: Config, d: float) -> tuple[float, float]:
     """The estimate of d = l - l_ref and its derivative by l."""
     limit = estimator["input_clamp"] or math.inf
@@ -350,46 +323,3 @@ def kl(estimator: Config, d: float) -> tuple[float, float]:
 def beta(recipe: Config) -> float:
     coefficient = recipe["kl"]["coefficient"]
     return coefficient["value"] if coefficient["part"] == "Fixed" else coefficient["initial"]
-
-
-# -- what an optimizer step shows ----------------------------------------------------------
-
-
-def stats(x: Batch, given: Prepared, recipe: Config) -> dict[str, float]:
-    """The statistics of one step over the whole batch."""
-    found = objective(x, given, recipe)
-    kept = [i for i, keep in enumerate(given.keep) if keep]
-    places = x.places(kept)
-    ratios = {(i, t): math.exp(x.new[i][t] - x.old[i][t]) for i, t in places}
-    sides = []
-    for i in kept:
-        of_row, _ = ratio_of_row(x, recipe["ratio"], i)
-        sides += [held_back(recipe["clip"], of_row[t], given.advantages[i, t]) for t in x.own(i)]
-    n = max(len(places), 1)
-    from_old = [x.old[i][t] - x.new[i][t] for i, t in places]
-    ordered = sorted(ratios.values()) or [1.0]
-    return {
-        "loss": found.loss,
-        "policy_loss": found.policy_loss,
-        "value_loss": found.value_loss,
-        "entropy": sum(x.entropy[i][t] for i, t in places) / n,
-        "approx_kl": sum(math.exp(-d) + d - 1 for d in from_old) / n,
-        "approx_kl_k1": sum(from_old) / n,
-        "approx_kl_k2": sum(d * d / 2 for d in from_old) / n,
-        "clip_fraction": sum(low or high for low, high in sides) / n,
-        "clip_low": sum(low for low, _ in sides) / n,
-        "clip_high": sum(high for _, high in sides) / n,
-        "ratio_p01": quantile(ordered, 0.01),
-        "ratio_p50": quantile(ordered, 0.5),
-        "ratio_p99": quantile(ordered, 0.99),
-        "ratio_max": ordered[-1],
-        "ess": sum(ordered) ** 2 / (len(ordered) * sum(r * r for r in ordered)),
-    }
-
-
-def quantile(ordered: list[float], level: float) -> float:
-    """Between the two neighbours in rank, linearly."""
-    rank = level * (len(ordered) - 1)
-    low = math.floor(rank)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (rank - low) * (ordered[high] - ordered[low])

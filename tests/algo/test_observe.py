@@ -10,7 +10,7 @@ import torch
 
 from crlbench.algo.observe import Observation, step_stats
 from crlbench.contract.dynamics import STEP_STATS
-from tests.algo.naive import quantile
+from tests.algo.naive_loss import quantile
 
 
 def observed(ratios: list[float], **sums: float) -> Observation:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import random
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
@@ -18,16 +19,25 @@ import torch
 from torch import Tensor
 
 from crlbench.algo import recipes
-from crlbench.algo.advantage import BatchMean, Gae, GroupMean, LeaveOneOut, RewardToGo
+from crlbench.algo.advantage import (
+    AnchorState,
+    BatchMean,
+    Gae,
+    GroupMean,
+    LeaveOneOut,
+    RewardToGo,
+    StepGae,
+    TurnToGo,
+)
 from crlbench.algo.aggregate import FixedLength, SequenceMean, TokenMean, Totals
 from crlbench.algo.clip import Cispo, NoClip, PpoClip, Sapo
 from crlbench.algo.kl import K3, AbsoluteK1, Adaptive, KlInLoss, KlInReward, NoKl
-from crlbench.algo.normalize import BatchStd, GroupStd, Whiten
+from crlbench.algo.normalize import BatchStd, GroupStd, Whiten, WhitenTurns
 from crlbench.algo.objective import loss, prepare
 from crlbench.algo.observe import step_stats
 from crlbench.algo.overlong import SoftPunishment
 from crlbench.algo.part import Part, parts_of
-from crlbench.algo.ratio import NoRatio, SequenceRatio, TokenRatio
+from crlbench.algo.ratio import NoRatio, SequenceRatio, TokenRatio, TurnRatio
 from crlbench.algo.recipe import AXES, Recipe, to_config
 from crlbench.algo.select import DropUniformGroups
 from crlbench.algo.step import AdamStep, TrustRegion
@@ -35,14 +45,10 @@ from crlbench.algo.value import Critic
 from crlbench.contract.dynamics import STEP_STATS
 from crlbench.errors import UsageError
 from crlbench.types import Experience
-from tests.algo import naive
+from tests.algo import naive, naive_loss
+from tests.algo.batches import BATCHES, CAP, UNIFORM, B, T, Tensors, earning
 
 NAN = math.nan
-B, T, CAP = 15, 6, 7
-GROUP = torch.tensor([0, 1, 0, 7, 1, 0, 7, 1, 3, 0, 1, 7, 5, 5, 7])
-LENGTHS = torch.tensor([T, 3, 1, 4, T, 0, 5, 2, 4, 5, 1, T, 3, 2, 3])
-UNIFORM, SINGLETON = 1, 3
-"""Group 1 is paid 0.3 throughout; group 3 has one completion; group 5 has one sound one."""
 
 SETTINGS: dict[str, list[Part]] = {
     "advantage": [
@@ -52,6 +58,9 @@ SETTINGS: dict[str, list[Part]] = {
         GroupMean(penalty="token"),
         LeaveOneOut(penalty="token"),
         BatchMean(penalty="token"),
+        StepGae(gamma=0.9, lam=0.8),
+        TurnToGo(gamma=0.9),
+        AnchorState(weight=0.5, gamma=1.0),
     ],
     "normalize": [
         GroupStd(ddof=0, eps=0.1),
@@ -60,6 +69,7 @@ SETTINGS: dict[str, list[Part]] = {
         Whiten(ddof=0, eps=0.1),
         Whiten(shift_mean=False),
         Whiten(divide=False),
+        WhitenTurns(ddof=0, eps=0.1),
     ],
     "ratio": [
         TokenRatio(log_ratio_clamp=0.2),
@@ -67,6 +77,8 @@ SETTINGS: dict[str, list[Part]] = {
         SequenceRatio(log_ratio_max=0.05),
         SequenceRatio("product", log_ratio_max=0.4),
         SequenceRatio("product", None),
+        TurnRatio(log_ratio_max=0.05),
+        TurnRatio("product", log_ratio_max=0.4),
     ],
     "clip": [PpoClip(0.1, 0.3, dual=1.1), Cispo(low=0.2, high=0.1), Sapo(0.5, 2.0)],
     "aggregate": [
@@ -114,7 +126,7 @@ def variants() -> dict[str, Recipe]:
     for axis in AXES:
         defaults = [cls(*NEEDED.get(name, ())) for name, cls in own_parts(axis).items()]
         for part in [*defaults, *SETTINGS.get(axis, [])]:
-            critic = isinstance(part, (Gae, Critic))
+            critic = isinstance(part, (Gae, StepGae, Critic))
             # GRPO has its KL in the loss, RLOO in the reward, where it reaches the statistics.
             both = (grpo, rloo) if axis in ("advantage", "normalize") else (grpo,)
             for base in (ppo,) if critic else both:
@@ -138,41 +150,15 @@ def recipe(request) -> Recipe:
     return request.param
 
 
-@cache
-def draw(seed: int = 0) -> dict[str, Tensor]:
-    """A batch with rows of every kind, in float64.
-
-    Full, short, with a hole, empty, one token; with a NaN reward; cut off; in a uniform group,
-    in a group of one, in a group with one sound completion; groups interleaved.
-    """
-    g = torch.Generator().manual_seed(seed)
-
-    def normal(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=g, dtype=torch.float64)
-
-    mask = torch.arange(T) < LENGTHS[:, None]
-    mask[3, 1] = mask[9, 0] = False
-    outcome = torch.rand(B, generator=g).double()
-    outcome[GROUP == UNIFORM] = torch.tensor(0.3).double()
-    outcome[6] = outcome[12] = NAN
-    old = -normal(B, T).abs()
-    return {
-        "mask": mask,
-        "group": GROUP,
-        "finished": torch.arange(B) % 4 != 0,
-        "outcome": outcome,
-        "old": old,
-        "ref": old + 0.3 * normal(B, T),
-        "values": normal(B, T),
-        "final_values": normal(B),
-        "new": old + 0.3 * normal(B, T),
-        "new_values": normal(B, T),
-        "entropy": normal(B, T).abs(),
-    }
+@pytest.fixture(params=BATCHES.values(), ids=BATCHES)
+def draw(request) -> Callable[[int], Tensors]:
+    """What draws a batch by a seed: of single turns, and of episodes."""
+    return cache(request.param)
 
 
-def prepared(rollout_of, x: dict[str, Tensor], recipe: Recipe) -> Experience:
-    rollout = rollout_of(x["mask"], group=x["group"], finished=x["finished"])
+def prepared(rollout_of, x: Tensors, recipe: Recipe) -> Experience:
+    belongs = {name: x[name] for name in ("trajectory", "turn", "state") if name in x}
+    rollout = rollout_of(x["mask"], group=x["group"], finished=x["finished"], **belongs)
     given = (x[name] for name in ("outcome", "old", "ref", "values"))
     return prepare(rollout, *given, recipe, final_values=x["final_values"], max_length=CAP)[0]
 
@@ -187,7 +173,7 @@ def objective(experience, x, recipe, totals=None):
     return total.detach(), grads, seen
 
 
-def picked(x: dict[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
+def picked(x: Tensors, rows: Tensor) -> Tensors:
     return {name: tensor[rows] for name, tensor in x.items()}
 
 
@@ -199,7 +185,7 @@ def close(a: Tensor, b: Tensor, rtol: float = 1e-9) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_agrees_with_a_loop_over_tokens(rollout_of, recipe, seed: int) -> None:
+def test_agrees_with_a_loop_over_tokens(rollout_of, draw, recipe, seed: int) -> None:
     x = draw(seed)
     batch = as_lists(x)
     config = to_config(recipe)
@@ -215,12 +201,12 @@ def test_agrees_with_a_loop_over_tokens(rollout_of, recipe, seed: int) -> None:
     wide = {"ref_logprobs": x["ref"], "values": x["values"], "returns": returns}
     exact = replace(experience, old_logprobs=x["old"], advantages=advantages, **wide)
     total, grads, seen = objective(exact, x, recipe)
-    found = naive.objective(batch, expected, config)
+    found = naive_loss.objective(batch, expected, config)
     assert total.item() == pytest.approx(found.loss, rel=1e-10, abs=1e-13)
     for got, wanted in zip(grads, (found.d_new, found.d_values, found.d_entropy), strict=True):
         close(got, dense(wanted))
     assert step_stats([seen]) == pytest.approx(
-        naive.stats(batch, expected, config), rel=1e-9, abs=1e-12
+        naive_loss.stats(batch, expected, config), rel=1e-9, abs=1e-12
     )
 
 
@@ -243,11 +229,11 @@ MIXED = {seed: found for seed in range(60) if (found := mixed(seed)) is not None
 
 
 @pytest.mark.parametrize("seed", MIXED)
-def test_any_mixture_agrees_with_a_loop_over_tokens(rollout_of, seed: int) -> None:
-    test_agrees_with_a_loop_over_tokens(rollout_of, MIXED[seed], seed)
+def test_any_mixture_agrees_with_a_loop_over_tokens(rollout_of, draw, seed: int) -> None:
+    test_agrees_with_a_loop_over_tokens(rollout_of, draw, MIXED[seed], seed)
 
 
-def as_lists(x: dict[str, Tensor]) -> naive.Batch:
+def as_lists(x: Tensors) -> naive.Batch:
     given = {name: tensor.tolist() for name, tensor in x.items() if name != "finished"}
     return naive.Batch(**given, truncated=(~x["finished"]).tolist(), max_length=CAP)
 
@@ -268,8 +254,8 @@ def test_every_part_of_the_package_is_in_some_variant() -> None:
 # -- invariances ---------------------------------------------------------------------------
 
 
-def test_loss_and_gradient_are_finite_and_stay_inside_the_mask(rollout_of, recipe) -> None:
-    x = draw()
+def test_loss_and_gradient_are_finite_and_stay_inside_the_mask(rollout_of, draw, recipe) -> None:
+    x = draw(0)
     experience = prepared(rollout_of, x, recipe)
     total, grads, seen = objective(experience, x, recipe)
     live = x["mask"] & experience.keep[:, None]
@@ -283,13 +269,14 @@ def test_loss_and_gradient_are_finite_and_stay_inside_the_mask(rollout_of, recip
     assert not experience.keep[x["outcome"].isnan()].any()
 
 
-def test_padding_may_hold_anything(rollout_of, recipe) -> None:
-    x = draw()
+def test_padding_may_hold_anything(rollout_of, draw, recipe) -> None:
+    x = draw(0)
     wide = dict(x)
     for name, tensor in x.items():
         if tensor.dim() == 2:
-            garbage = torch.full((B, 3), 0.0 if name == "mask" else NAN).to(tensor.dtype)
-            sound = tensor if name == "mask" else torch.where(x["mask"], tensor, NAN)
+            fill = {"mask": 0.0, "turn": -1.0, "state": -1.0}.get(name, NAN)
+            sound = torch.where(x["mask"], tensor, NAN) if math.isnan(fill) else tensor
+            garbage = torch.full((B, 3), fill).to(tensor.dtype)
             wide[name] = torch.cat([sound, garbage], 1)
     narrow = objective(prepared(rollout_of, x, recipe), x, recipe)
     padded = objective(prepared(rollout_of, wide, recipe), wide, recipe)
@@ -300,9 +287,9 @@ def test_padding_may_hold_anything(rollout_of, recipe) -> None:
     assert step_stats([narrow[2]]) == pytest.approx(step_stats([padded[2]]), rel=1e-9)
 
 
-def test_micro_batches_add_up(rollout_of, recipe) -> None:
-    """Groups are split, as their rows do not stand together."""
-    x = draw()
+def test_micro_batches_add_up(rollout_of, draw, recipe) -> None:
+    """Groups are split, as their rows do not stand together, and trajectories."""
+    x = draw(0)
     experience = prepared(rollout_of, x, recipe)
     totals = Totals.of(experience, length_cap=CAP)
     whole = objective(experience, x, recipe)
@@ -317,9 +304,11 @@ def test_micro_batches_add_up(rollout_of, recipe) -> None:
     assert joined == pytest.approx(step_stats([whole[2]]), rel=1e-9, abs=1e-12)
 
 
-def test_the_order_of_rows_changes_nothing(rollout_of, recipe) -> None:
-    x = draw()
+def test_the_order_of_rows_changes_nothing(rollout_of, draw, recipe) -> None:
+    x = draw(0)
     order = torch.randperm(B, generator=torch.Generator().manual_seed(1))
+    for rows in as_lists(x).tracks():
+        order[torch.isin(order, torch.tensor(rows))] = torch.tensor(rows)
     moved = picked(x, order)
     here, there = prepared(rollout_of, x, recipe), prepared(rollout_of, moved, recipe)
     assert torch.allclose(there.advantages, here.advantages[order], rtol=1e-6, atol=1e-9)
@@ -347,8 +336,11 @@ def silent_groups(recipe: Recipe) -> bool:
         return False
     if isinstance(recipe.normalize, GroupStd):
         return True
+    if isinstance(recipe.advantage, AnchorState) and recipe.advantage.gamma < 1.0:
+        return False  # from one state, a longer way to the same reward is worse
     whiten = recipe.normalize if isinstance(recipe.normalize, Whiten) else None
     moved = whiten is not None and (whiten.shift_mean or whiten.divide)
+    moved = moved or isinstance(recipe.normalize, WhitenTurns)
     return recipe.advantage.needs_group and not moved
 
 
@@ -360,26 +352,32 @@ WITHOUT_CRITIC = {
 
 
 @pytest.mark.parametrize("recipe", WITHOUT_CRITIC.values(), ids=WITHOUT_CRITIC)
-def test_equal_rewards_teach_nothing(rollout_of, recipe) -> None:
-    x = draw()
+def test_equal_rewards_teach_nothing(rollout_of, draw, recipe) -> None:
+    x = draw(0)
     if silent_groups(recipe):
         total, (grad, _, _), _ = objective(prepared(rollout_of, x, recipe), x, recipe)
         assert (grad[x["group"] == UNIFORM] == 0).all() and grad.abs().sum() > 0
-    equal = {**x, "outcome": torch.full((B,), torch.tensor(0.3).item(), dtype=torch.float64)}
+    equal = {**x, "outcome": earning(x, torch.tensor(0.3).item())}
     experience = prepared(rollout_of, equal, recipe)
     _, (grad, _, _), _ = objective(experience, equal, recipe)
     scaled = isinstance(recipe.normalize, (GroupStd, BatchStd))
     punished = isinstance(recipe.overlong, SoftPunishment)
     if punished and not silent_groups(recipe):
         assert grad.abs().sum() > 0  # the rewards were not equal after all
-    elif not isinstance(recipe.advantage, RewardToGo) or scaled or silent_groups(recipe):
+    elif isinstance(recipe.advantage, AnchorState) and not (scaled or silent_groups(recipe)):
+        assert "turn" in x or (grad == 0).all()
+    elif not compares_nothing(recipe) or scaled or silent_groups(recipe):
         assert (grad == 0).all()
-    elif isinstance(recipe.normalize, Whiten) and recipe.advantage.gamma == 1.0:
+    elif isinstance(recipe.normalize, (Whiten, WhitenTurns)) and recipe.advantage.gamma == 1.0:
         # Every token has the batch's mean, which rounds.
         assert experience.advantages.abs().max() < 1e-9
     else:
         # Nothing is compared, so nothing cancels.
         assert experience.advantages.abs().max() > 0.1
+
+
+def compares_nothing(recipe: Recipe) -> bool:
+    return isinstance(recipe.advantage, (RewardToGo, TurnToGo))
 
 
 def test_which_recipes_are_silent_on_equal_rewards() -> None:
@@ -401,16 +399,23 @@ WITH_RATIO = {
 
 
 @pytest.mark.parametrize("recipe", WITH_RATIO.values(), ids=WITH_RATIO)
-def test_on_policy_every_surrogate_has_the_gradient_of_reinforce(rollout_of, recipe) -> None:
-    x = draw()
+def test_on_policy_every_surrogate_has_the_gradient_of_reinforce(rollout_of, draw, recipe) -> None:
+    x = draw(0)
     experience = replace(prepared(rollout_of, x, recipe), old_logprobs=x["old"])
     x = {**x, "new": x["old"]}
     plain = replace(recipe, critic=None, advantage=BatchMean(), step=AdamStep())
     plain = replace(plain, ratio=NoRatio(), clip=NoClip())
     ours = objective(experience, x, recipe)[1][0]
     if getattr(recipe.ratio, "mean", None) == "product":
-        # The probability of the whole completion: each token learns from all of its row.
-        sums = experience.advantages.double().sum(1, keepdim=True) * x["mask"]
+        # The probability of the whole: each token learns from all of its row, or of its turn.
+        advantages = experience.advantages.double()
+        sums = dense({})
+        whole = as_lists(x)
+        for i in range(B):
+            turns = whole.turns([i]) if isinstance(recipe.ratio, TurnRatio) else [whole.places([i])]
+            for own in (turn for turn in turns if turn):
+                columns = [t for _, t in own]
+                sums[i, columns] = advantages[i, columns].sum()
         experience = replace(experience, advantages=sums)
     close(ours, objective(experience, x, plain)[1][0])
 
@@ -419,6 +424,10 @@ def test_on_policy_every_surrogate_has_the_gradient_of_reinforce(rollout_of, rec
 
 DIFFERENCES = {
     ("dapo", "grpo"): {"clip", "aggregate", "select", "overlong", "kl"},
+    ("gigpo", "grpo"): {"advantage", "normalize", "aggregate", "kl"},
+    ("lightning", "grpo"): {"aggregate", "kl"},
+    ("pspo", "step-ppo"): {"ratio", "clip", "aggregate", "kl", "critic"},
+    ("step-ppo", "ppo"): {"advantage", "normalize"},
     ("dr-grpo", "grpo"): {"normalize", "aggregate", "kl"},
     ("grpo", "ppo"): {"advantage", "normalize", "aggregate", "kl", "critic"},
     ("gspo", "grpo"): {"ratio", "clip", "kl"},

@@ -149,6 +149,13 @@ def test_smoke_keeps_a_task_to_train_on(tmp_path):
     assert trained == ["counting", "addition"] and board.tasks == ("counting", "addition")
 
 
+@pytest.mark.parametrize(("draws", "taken"), [("32", 4), ("3", 3), ("0", 0)])
+def test_smoke_takes_few_draws_where_the_track_takes_any(tmp_path, draws, taken):
+    settings = {"evaluation.pass_draws": draws}
+    (board, *_), _ = board_of(tmp_path, "counting", settings=settings, smoke=True)
+    assert board.conditions.evaluation.pass_draws == taken
+
+
 def test_the_panel_is_part_of_the_fingerprint(tmp_path):
     (board, *_), _ = board_of(tmp_path, "counting")
     (without_it, *_), _ = board_of(

@@ -12,7 +12,7 @@ from crlbench.types import Experience, Rollout
 from tests.golden.cases import Case
 
 TRL = "huggingface/trl"
-ADD_TO_COUNT = {"volcengine/verl", "alibaba/ROLL", "NVIDIA-NeMo/RL"}
+ADD_TO_COUNT = {"volcengine/verl", "alibaba/ROLL", "NVIDIA-NeMo/RL", "AgentR1/Agent-R1"}
 """Peers that add 1e-8 to the number of valid tokens, which shows at a tolerance of 1e-9."""
 
 

@@ -63,7 +63,14 @@ class Case:
 
     @cached_property
     def y(self) -> dict:
-        return {name: decode(value) for name, value in self.raw["outputs"].items()}
+        """Tensors; what a peer gave as ragged lists is one number after another."""
+        outputs = {name: decode(value) for name, value in self.raw["outputs"].items()}
+        return {
+            name: torch.tensor(flattened(value), dtype=torch.float64)
+            if isinstance(value, list)
+            else value
+            for name, value in outputs.items()
+        }
 
     def mask(self, like: str) -> Tensor:
         """The case's mask as bool; every position where the peer knows no mask."""
@@ -84,6 +91,15 @@ def decode(value):
         return value
     dtype = getattr(torch, value["dtype"])
     return torch.tensor(_numbers(value["data"]), dtype=dtype).reshape(value["shape"])
+
+
+def flattened(nested: list) -> list[float]:
+    """The numbers of lists in lists."""
+    return [
+        number
+        for entry in nested
+        for number in (flattened(entry) if isinstance(entry, list) else [entry])
+    ]
 
 
 def _numbers(data):

@@ -20,10 +20,8 @@ Outputs = set[str] | None
 """Names of outputs that differ; None is at least one of them."""
 
 NOT_YET = {
-    "agent_credit": "credit over the calls of an agent: no agent environment yet",
     "dpo_loss": "preference learning: no preference data yet",
     "sac_discrete": "off-policy actor-critic: no replay yet",
-    "step_mdp": "credit over the steps of an agent: no agent environment yet",
     "value_decomposition": "several agents: no multi-agent environment yet",
 }
 """Family -> why nothing of it exists yet."""

@@ -30,8 +30,12 @@ def surrogate(
     aggregate: Aggregation,
     kl: KlInLoss | NoKl | None = None,
     totals: Totals | None = None,
+    trajectory: Tensor | None = None,
 ) -> dict[str, Tensor | float]:
-    """Loss, gradient and statistics of the parts on a case's tensors."""
+    """Loss, gradient and statistics of the parts on a case's tensors.
+
+    ``trajectory`` (B,) names the trajectory of each row; None: each is one.
+    """
     x, mask, old = case.x, case.mask("log_probs"), case.x["old_log_probs"]
     advantages = x["advantages"] if "advantages" in x else x["advantages_per_seq"]
     if advantages.dim() == 1:
@@ -46,6 +50,7 @@ def surrogate(
         kl=kl or NoKl(),
     )
     minibatch = experience(mask, old, advantages, ref_logprobs=x.get("ref_log_probs"))
+    minibatch = replace(minibatch, rollout=replace(minibatch.rollout, trajectory=trajectory))
     new = x["log_probs"].clone().requires_grad_()
     total, observation = loss(minibatch, new, None, None, recipe, totals or totals_of(mask))
     total.backward()

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from tests.golden.advantages import ADVANTAGES
+from tests.golden.agents import AGENTS
 from tests.golden.cases import COMMITTED, FOLDER, Case, read_cases
 from tests.golden.conventions import (
     NOT_OFFERED,
@@ -27,7 +28,7 @@ from tests.golden.preferences import PREFERENCES
 from tests.golden.primitives import PRIMITIVES
 from tests.golden.updates import UPDATES
 
-FAMILIES = PRIMITIVES | ADVANTAGES | LOSSES | PREFERENCES | UPDATES
+FAMILIES = PRIMITIVES | ADVANTAGES | LOSSES | PREFERENCES | UPDATES | AGENTS
 CASES = read_cases(FOLDER)
 
 

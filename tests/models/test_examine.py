@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,9 @@ from transformers import AutoConfig
 
 from crlbench import cli
 from crlbench.catalog.find import Catalog
-from crlbench.contribute.models.examine import MEANINGS
+from crlbench.contract.model_card import DialogueCard
+from crlbench.contribute.models.examine import MEANINGS, check_dialogue
+from crlbench.policy.weights.load import Reader
 from crlbench.policy.weights.served import toy
 from tests.support.checkpoints import ascii_tokenizer
 
@@ -55,6 +58,26 @@ def test_a_bundled_model_keeps_every_rule(capsys: Out) -> None:
     assert {r["status"] for name, r in found.items() if name not in silent} == {"ok"}
     assert found["parameters"]["figures"] == {"total": 1_009_536, "active": 1_009_536}
     assert found["learning"]["figures"]["weights that moved"] == 1.0
+
+
+def test_a_dialogue_is_read_as_the_entry_states() -> None:
+    tokenizer = ascii_tokenizer()
+    reader = Reader(tokenizer, "terse", (130,), 128, 256)
+    card = Catalog().load_model("tiny-llama")
+
+    def found(**stated: Any) -> list[str]:
+        dialogue = DialogueCard(**stated) if stated else None
+        here = card.model_copy(update={"dialogue": dialogue})
+        assert here.digest == card.digest
+        checkpoint = SimpleNamespace(reader=reader)
+        finding = check_dialogue(SimpleNamespace(card=here, checkpoint=checkpoint))
+        assert finding.figures["user/reply"] == "append"
+        return finding.problems
+
+    assert found() == found(user="append", tool="append") == []
+    assert found(user="fork", tool="append") == [
+        "dialogue.user is 'fork', and a third turn is found to 'append'"
+    ]
 
 
 @pytest.mark.slow

@@ -111,6 +111,25 @@ def test_any_sizes_are_kept_and_the_sides_stay_apart(sizes: Sizes, task: str) ->
     assert {*told.values()} == {1} and {t for _, t in told} == {*FORMAT_TEMPLATES}
 
 
+def test_starts_that_show_the_same_are_told_apart_where_a_task_says_so() -> None:
+    """A first view need not show where an episode starts."""
+
+    def veiled(rng: random.Random, level: int, template: int) -> dict[str, Any]:
+        row = space(400)(rng, level, template)
+        return row | {"messages": [{"role": "user", "content": "guess"}]}
+
+    def train(name: starts.Name) -> list[dict[str, Any]]:
+        rng = freeze_rng("veiled", "1.0.0", "train")
+        sizes = Sizes(train=64, train_fixed=8, id=8, hard=8, format=10)
+        return build_split("veiled", "1.0.0", veiled, "train", rng, sizes, name)
+
+    rows = train(starts.by_start)
+    assert len({row["answer"] for row in rows}) == 64
+    assert len({row["messages"][0]["content"] for row in rows}) == 1
+    with pytest.raises(ValidationError, match="train"):
+        train(starts.by_text)
+
+
 def test_larger_splits_begin_with_the_rows_of_smaller_ones() -> None:
     small, large = built(Sizes(64, 8, 32, 16, 20)), built(Sizes(256, 8, 64, 48, 20))
     for split in ("train", "id", "hard"):

@@ -158,7 +158,8 @@ def test_intervals_of_the_axes_that_changed_cover(row: Row) -> None:
         truth, _ = true_new(row.world, AXIS_BOARDS)
         assert abs(values.mean() - truth) < 0.01 + 3 * values.std() / np.sqrt(AXIS_BOARDS)
     hits = (columns["low"] <= truth) & (truth <= columns["high"])
-    assert hits.mean() >= (0.92 if FULL else 0.85)
+    # Stab under stress is outside the target of 93 %: docs/designs.md has its coverage.
+    assert hits.mean() >= {"Λ_new": 0.92 if FULL else 0.85, "Stab": 0.8}[row.name.split("/")[1]]
 
 
 def test_a_world_without_a_stress_arm_is_drawn_as_before() -> None:

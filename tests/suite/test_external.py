@@ -190,6 +190,42 @@ def test_fetching_brings_the_frozen_rows(
     ]
 
 
+def test_files_have_the_names_of_their_repository_too_and_may_be_in_a_folder(
+    tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two files of one name: the questions, and in a folder beside them the answers."""
+    declared = source()
+    facts = declared["files"]
+    declared["files"] = {
+        "test.jsonl": {**facts["train.jsonl"], "path": "data/test.json"},
+        "answers/test.jsonl": {**facts["test.jsonl"], "path": "data/answers/test.json"},
+    }
+    place = tmp_path / "catalog" / "tasks" / "doubles"
+    place.mkdir(parents=True)
+    code = CODE.format(source=declared)
+    code = code.replace('read("test.jsonl")', 'read("answers/test.jsonl")')
+    place.joinpath("task.py").write_text(code.replace('read("train.jsonl")', 'read("test.jsonl")'))
+    clone = tmp_path / "clone" / "data"
+    (clone / "answers").mkdir(parents=True)
+    (clone / "test.json").write_bytes(TRAIN)
+    (clone / "answers" / "test.json").write_bytes(TEST)
+    freeze(place, source_dir=clone)
+    shutil.rmtree(home / "tasks")
+    assert fetch(tmp_path / "catalog", "--from", str(clone.parent)) == 0
+    kept = stored_sources(Task(place, home).card.source, "doubles")
+    assert kept == {"test.jsonl": TRAIN, "answers/test.jsonl": TEST}
+    assert fetch(tmp_path / "catalog", "--from", str(tmp_path)) == 0  # whole, so nothing is read
+    assert "already in" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["../x.jsonl", "a/b/x.jsonl", "/x.jsonl", "a/.x", "x.jsonl.gz"])
+def test_a_source_is_a_file_in_one_folder_at_most(tmp_path: Path, name: str) -> None:
+    declared = source()
+    declared["files"][name] = declared["files"]["test.jsonl"]
+    with pytest.raises(CrlbenchError, match="is not a plain file name without .gz"):
+        make_catalog(tmp_path, declared)
+
+
 def test_rows_of_an_archived_version_stand_beside_those_of_the_current_one(
     catalog: Path, published: Path, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -95,6 +95,8 @@ FORMS = (
          "pairs: tests/stages/test_fit_reward.py", run=False),
     Form(r"crlbench leaderboard build --check", "needs the site of the line before it: "
          "tests/site/test_leaderboard.py", run=False),
+    Form(r"crlbench show task guess --play", "asks at the keyboard: "
+         "tests/commands/test_show_play.py", run=False),
     # What takes long, or needs what is not here.
     Form(r"crlbench fetch --task", "downloads", "--from {data} --home {home}",
          (("DIR", "{data}"),)),

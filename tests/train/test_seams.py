@@ -488,6 +488,7 @@ def test_what_does_not_fit_together_is_refused_when_it_is_made() -> None:
         "turn": (torch.zeros(rollout.action_mask.shape), "torch.int16"),
         "turn ": (torch.zeros(rollout.action_mask.shape, dtype=torch.int16), "0 or more in"),
         " turn": (torch.full(rollout.action_mask.shape, -1, dtype=torch.int16), "0 or more in"),
+        "state": (torch.zeros_like(rollout.completion_ids), "-1 outside action_mask"),
         "texts": (["one"], "1 texts of 4 rows"),
         "action_mask": (torch.ones_like(rollout.action_mask), "completion_mask has not"),
         "completion_ids": (rollout.completion_ids[0], "expected \\(B, T\\)"),

@@ -183,6 +183,21 @@ def check_hub(subject: Subject) -> Finding:
     return Finding(problems, figures)
 
 
+def check_dialogue(subject: Subject) -> Finding:
+    """Turns of a dialogue are read as the entry states, where it states that."""
+    from crlbench.policy.text.dialogue import Dialogue, ways
+
+    reader = subject.checkpoint.reader
+    found = ways(Dialogue(reader.tokenizer, reader.frame, reader.ends, reader.thinking))
+    stated = subject.card.dialogue
+    problems = [] if stated is None else [
+        f"dialogue.{role} is '{way}', and a third turn is found to '{found[f'{role}/reply']}'"
+        for role, way in (("user", stated.user), ("tool", stated.tool))
+        if way != found[f"{role}/reply"]
+    ]  # fmt: skip
+    return Finding(problems, dict(found))
+
+
 CHECKS: dict[str, Callable[[Subject], Finding]] = {
     "filled-in": check_filled_in,
     "hub": check_hub,
@@ -193,6 +208,7 @@ CHECKS: dict[str, Callable[[Subject], Finding]] = {
     "tokenizer": check_tokenizer,
     "template": check_template,
     "frame": check_frame,
+    "dialogue": check_dialogue,
     "architecture": check_architecture,
 }
 """Rules that need nothing but what is examined."""
@@ -211,6 +227,7 @@ MEANINGS = {
     "tokenizer": "texts come back from their tokens, and completions can end",
     "template": "a prompt shows what is asked; the template has its digest",
     "frame": "no question changes the text around it, and its tokens spell it",
+    "dialogue": "later turns are read as the entry states",
     "architecture": "a toy of it is decoded and trained as it reads itself",
     LEARNING: "two updates of PPO move a toy of it, and stay finite",
     SAMPLED: "the weights give sampled tokens the log-probabilities they learn from",

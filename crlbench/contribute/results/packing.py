@@ -29,7 +29,7 @@ from crlbench.disk import line_ends
 from crlbench.disk.arrays import BadArrays, read_arrays
 from crlbench.disk.hashing import canonical_json
 from crlbench.disk.linked_lines import GENESIS
-from crlbench.disk.names import PLAN_NAME, RECORD_NAME, RUN_FILES, VERIFICATION_NAME
+from crlbench.disk.names import PACKED_FILES, PLAN_NAME, RECORD_NAME, VERIFICATION_NAME
 from crlbench.disk.packed import PACKED, BadArchive, decompress, members, pack, unpack
 from crlbench.disk.reading import json_value
 from crlbench.errors import UsageError, ValidationError
@@ -99,7 +99,7 @@ def bundle(source: Path, submitter: str) -> Bundle:
     files = {
         f"{run.folder.relative_to(source).as_posix()}/{name}": read_bytes(run.folder / name)
         for run in runs
-        for name in RUN_FILES
+        for name in PACKED_FILES
         if name == RECORD_NAME or name in run.record.files
     }
     try:

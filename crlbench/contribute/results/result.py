@@ -29,6 +29,7 @@ from crlbench.proof.audit import audit_run
 from crlbench.proof.checkout import RELEASES, Comparison, compare
 from crlbench.proof.effort import MINUTES, UPDATES, out_of_reach, replay_seconds
 from crlbench.proof.entry import audit_home, audit_in, homes_of
+from crlbench.proof.episodes import check_spoken
 from crlbench.proof.facts import facts_of
 from crlbench.proof.rescore import check_items, check_payable
 from crlbench.run.archive import catalog_of
@@ -270,6 +271,7 @@ class _Entry:
         rows = [asdict(sample) for sample in run.samples()]
         try:
             yield from check_items(facts, rows, task)
+            yield from check_spoken(facts, rows, task.card.kind)
         except EnvironmentUnfit as error:
             note = f"What the samples of {record.task.name} are of was not compared: {error}"
             if note not in self.notes:

@@ -139,8 +139,7 @@ class DecodeLoop:
 
     def sample(self, policy: Policy, batch: PromptBatch, key: DrawKey) -> Rollout:
         """See :class:`Sampler`; runs as :meth:`complete`."""
-        watch = _WATCH.get()
-        with contextlib.nullcontext() if watch is None else watch.during(key.iteration):
+        with training_draws(key.iteration):
             return self.complete(policy, batch, draw_uniforms(key, batch, self.max_tokens))
 
     @torch.no_grad()
@@ -259,6 +258,12 @@ class ClosestDraws:
 
 
 _WATCH: ContextVar[ClosestDraws | None] = ContextVar("closest_draws", default=None)
+
+
+def training_draws(iteration: int) -> contextlib.AbstractContextManager[None]:
+    """What is drawn inside is drawn to train on: it is watched, where anybody watches."""
+    watch = _WATCH.get()
+    return contextlib.nullcontext() if watch is None else watch.during(iteration)
 
 
 @contextlib.contextmanager

@@ -52,14 +52,14 @@ def render(
     if frame == "chat":
         # The template has written the beginning token itself where the model wants one.
         contents = [m["content"] for m in messages]
-        return spell(_chat_text(messages, tokenizer, thinking), tokenizer, contents)
+        return spell(chat_text(messages, tokenizer, thinking), tokenizer, contents)
     lines = [m["content"] for m in messages if frame == "plain" or m["role"] == "user"]
     ids = spell("\n".join(lines) + "\n", tokenizer, lines)
     bos = tokenizer.bos_token_id
     return ([bos] if bos is not None else []) + ids
 
 
-def _chat_text(messages: Sequence[Message], tokenizer: Any, thinking: str) -> str:
+def chat_text(messages: Sequence[Message], tokenizer: Any, thinking: str) -> str:
     """A prompt through the template; the system text joins the user's where it has no place."""
     template = tokenizer.chat_template
     if not template:
@@ -75,6 +75,37 @@ def _chat_text(messages: Sequence[Message], tokenizer: Any, thinking: str) -> st
         raise ValidationError(_refused(error)) from error
     frame.check(text, [m["content"] for m in turns], template_file(tokenizer))
     return text
+
+
+def dialogue_text(messages: Sequence[Message], tokenizer: Any, thinking: str) -> str:
+    """A dialogue through the template; a former turn may lose what the template takes from it.
+
+    Raises:
+        ValidationError: as :func:`chat_text`; or the template leaves out what was told to the
+            model.
+    """
+    if all(m["role"] != "assistant" for m in messages):
+        return chat_text(messages, tokenizer, thinking)
+    problem = ""
+    for turns in (messages, _without_system(messages)):
+        try:
+            text = _templated(turns, tokenizer, thinking, add_generation_prompt=True)
+        except Exception as error:  # templates raise their own errors
+            problem = _refused(error)
+            continue
+        if _holds(text, [m["content"].strip() for m in turns if m["role"] != "assistant"]):
+            return text
+        problem = "the chat template leaves out a part of these messages"
+    raise ValidationError(problem)
+
+
+def _holds(text: str, parts: Sequence[str]) -> bool:
+    """Whether a text holds these parts in their order."""
+    for part in parts:
+        _, found, text = text.partition(part) if part else ("", "yes", text)
+        if not found:
+            return False
+    return True
 
 
 def template_file(tokenizer: Any) -> str:
@@ -161,7 +192,7 @@ def thought_notice(tokenizer: Any, thinking: str) -> str | None:
     template = template_of(tokenizer)
     question = [{"role": "user", "content": "question"}]
     try:
-        text = _chat_text(question, tokenizer, thinking).rstrip()
+        text = chat_text(question, tokenizer, thinking).rstrip()
     except ValidationError:  # is said where prompts are made
         return None
     if text.endswith(THOUGHTS):

@@ -91,6 +91,12 @@ def verdicts_elsewhere(task: Task, cases: Sequence[tuple[str, str]]) -> list[flo
         return judge(other, "verify", [text for text, _ in cases], [answer for _, answer in cases])
 
 
+def ask_elsewhere(task: Task, name: str, *arguments: Any) -> Any:
+    """The answer of a task's code in another process."""
+    with _elsewhere(task) as other:
+        return other.ask(name, *arguments)
+
+
 @contextmanager
 def _elsewhere(task: Task) -> Iterator[ConfinedTask]:
     home = task.rows_folder.parents[1] if task.card.source is not None else None

@@ -22,7 +22,7 @@ from crlbench.disk.names import FROZEN
 from crlbench.errors import CrlbenchError, EnvironmentUnfit, ValidationError
 from crlbench.reward.splits import FORMAT_TEMPLATES, SPLITS
 from crlbench.suite import pairs
-from crlbench.suite.gauntlet import code, duplicates, items, verdicts
+from crlbench.suite.gauntlet import code, duplicates, episodes, items, verdicts
 from crlbench.suite.gauntlet.asking import Level
 from crlbench.suite.gauntlet.report import Finding, Outcome, Report
 from crlbench.suite.golds import gold_scores, rejected
@@ -49,6 +49,16 @@ CHECKS: dict[str, Callable[..., Finding]] = {
 }
 """``check(task, effort)`` by rule; near-duplicates also takes the other tasks."""
 
+
+def checks_of(card: TaskCard) -> dict[str, Callable[..., Finding]]:
+    """The checks of a task of a kind, by rule."""
+    if card.kind != "environment":
+        return CHECKS
+    shared = {rule: check for rule, check in CHECKS.items() if rule not in episodes.LEFT_OUT}
+    return shared | episodes.CHECKS
+
+
+
 FILES = "files"
 """The rule that a task must keep before any other can be tried."""
 
@@ -74,6 +84,12 @@ MEANINGS = {
     "pure": "a verdict is the same again, in any order and in another process",
 }
 BROKEN = "the files are broken: see above"
+
+
+def meaning_of(card: TaskCard | None, rule: str) -> str:
+    """What a rule asks of a task."""
+    own = episodes.MEANINGS if card is not None and card.kind == "environment" else {}
+    return own.get(rule) or MEANINGS[rule]
 
 
 def examine(
@@ -115,7 +131,7 @@ def examine(
 
 def _not_fetched(card: TaskCard, effort: Level) -> Report:
     reason = f"not fetched: crlbench fetch --task {card.name}"
-    outcomes = tuple(not_run((FILES, *CHECKS), reason, unfit=True))
+    outcomes = tuple(not_run((FILES, *checks_of(card)), reason, unfit=True, card=card))
     return Report(card.name, card.version, effort, outcomes)
 
 
@@ -131,7 +147,8 @@ def _unreadable(
     seconds = time.perf_counter() - start
     files = Outcome(FILES, MEANINGS[FILES], "broken", tuple(problems), seconds=seconds)
     gold = _gold_outcome(card, folder, confined) if card and confined else None
-    rest = not_run((rule for rule in CHECKS if not (gold and rule == "gold")), BROKEN)
+    rules = CHECKS if card is None else checks_of(card)
+    rest = not_run((rule for rule in rules if not (gold and rule == "gold")), BROKEN, card=card)
     outcomes = (files, *([gold] if gold else []), *rest)
     return Report(folder.name, card.version if card else "", effort, outcomes)
 
@@ -282,7 +299,8 @@ def run(
     """
     others, known = list(others), known or {}
     outcomes = [Outcome(FILES, MEANINGS[FILES], "ok")]
-    outcomes += [try_rule(rule, task, effort, others, known.get(rule)) for rule in CHECKS]
+    rules = checks_of(task.card)
+    outcomes += [try_rule(rule, task, effort, others, known.get(rule)) for rule in rules]
     return Report(task.name, task.card.version, effort, tuple(outcomes))
 
 
@@ -300,7 +318,7 @@ def try_rule(
     problems: tuple[str, ...] = ()
     figures: dict[str, Any] = {}
     try:
-        finding = finding or CHECKS[rule](task, effort, **extra)
+        finding = finding or checks_of(task.card)[rule](task, effort, **extra)
         problems, figures, reason = tuple(finding.problems), finding.figures, finding.skipped
     except EnvironmentUnfit as error:
         unfit, reason = True, str(error)
@@ -310,7 +328,7 @@ def try_rule(
         problems = (f"{type(error).__name__}: {error}",)
     return Outcome(
         rule,
-        MEANINGS[rule],
+        meaning_of(task.card, rule),
         "broken" if problems else "not run" if unfit else "does not apply" if reason else "ok",
         problems,
         figures,
@@ -320,7 +338,9 @@ def try_rule(
     )
 
 
-def not_run(rules: Iterable[str], reason: str, unfit: bool = False) -> Iterator[Outcome]:
+def not_run(
+    rules: Iterable[str], reason: str, unfit: bool = False, card: TaskCard | None = None
+) -> Iterator[Outcome]:
     """Outcomes of rules that could not be tried."""
     for rule in rules:
-        yield Outcome(rule, MEANINGS[rule], "not run", reason=reason, unfit=unfit)
+        yield Outcome(rule, meaning_of(card, rule), "not run", reason=reason, unfit=unfit)

@@ -66,6 +66,7 @@ def _row(row: Row, task: Task) -> Iterator[str]:
         yield f"{row['id']}: the answer has {size} bytes, allowed: {limits}"
     if {*task.card.tags} & {*SHORT_TAGS} and row["template"] == 0:
         prompt = len(row["messages"][-1]["content"])
+        size = 0 if task.card.kind == "environment" else size  # a start is not said
         if prompt > SHORT_PROMPT or size > SHORT_ANSWER:
             yield (
                 f"{row['id']}: {prompt} and {size} bytes of prompt and answer; allowed:"
@@ -126,7 +127,7 @@ def check_disjoint(task: Task, level: Level = "full") -> Finding:
     owners: dict[str, str] = {}
     for split in (name for name in PLANS if name in task.card.splits):
         rows = task.rows(split)
-        prompts = Counter(content_hash(row["messages"]) for row in rows)
+        prompts = Counter(_content(task, row) for row in rows)
         names = prompts.keys() | {row["key"] for row in rows}
         common = sorted(names & owners.keys())
         finding.problems += [f"{split} shares {name!r} with {owners[name]}" for name in common]
@@ -137,6 +138,15 @@ def check_disjoint(task: Task, level: Level = "full") -> Finding:
             finding.problems += _strays(task, split)
     finding.figures["texts and keys"] = len(owners)
     return finding
+
+
+def _content(task: Task, row: Row) -> str:
+    """What makes two rows the same: a prompt, or where an episode starts.
+
+    Episodes that begin with one view may have different hidden states.
+    """
+    messages = [{"role": "start", "content": row["answer"]}]
+    return content_hash(messages if task.card.kind == "environment" else row["messages"])
 
 
 def _strays(task: Task, split: str) -> list[str]:
@@ -157,7 +167,7 @@ def check_keys(task: Task, level: Level = "full") -> Finding:
     keys: dict[str, Row] = {}
     sources: dict[str, Row] = {}
     for row in all_rows(task):
-        first = keys.setdefault(content_hash(row["messages"]), row)
+        first = keys.setdefault(_content(task, row), row)
         if first["key"] != row["key"]:
             finding.problems.append(
                 f"{row['id']} and {first['id']}: one prompt has the keys {row['key']!r} and"

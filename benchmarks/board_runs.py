@@ -1,0 +1,62 @@
+"""Run what the board of `mini` still lacks, checkpoint by checkpoint.
+
+    python benchmarks/board_runs.py --out runs/board --max-hours 2.5
+
+The order and the sizes are those of docs/studies/pretraining-seed.md. Runs that are there are not
+made again, so the same command continues after a stop. Every step is a `crlbench evaluate`, which
+prints what it does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+OK, FAILED_RUNS = 0, 7
+"""Exit codes after which the next step runs: a run that fails by rule is a result."""
+DESIGNS = ("llama", "qwen2", "mistral", "deepseek", "gemma", "neox", "phi", "granite-hybrid")
+FURTHER = ("i1o1", "i2o0", "i0o1", "i1o0", "i2o1")
+"""Checkpoints beside i0o0, in the order in which they run."""
+SEEDS, FURTHER_SEEDS = 5, 3
+ARMS = ("real", "placebo", "mode", "stress")
+"""Of i0o0; the others run the real one."""
+
+
+def steps() -> Iterator[tuple[str, str, int]]:
+    """(model, arms, seeds) of each step."""
+    for design in DESIGNS:
+        yield f"tiny2-{design}", ",".join(ARMS), SEEDS
+    for checkpoint in FURTHER:
+        for design in DESIGNS:
+            yield f"tiny2-{design}@{checkpoint}", ARMS[0], FURTHER_SEEDS
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True, help="folder of the runs")
+    parser.add_argument("--max-hours", type=float, help="stop after this time, between runs")
+    options = parser.parse_args()
+    end = None if options.max_hours is None else time.monotonic() + 3600 * options.max_hours
+    for model, arms, seeds in steps():
+        command = [sys.executable, "-m", "crlbench", "evaluate", "--model", model, "--arm", arms]
+        command += ["--seeds", str(seeds), "--track", "mini", "--recipe", "ppo"]
+        command += ["--logger", "none", "--no-progress", "--quiet", "--out", str(options.out)]
+        if end is not None:
+            left = (end - time.monotonic()) / 3600
+            if left <= 0:
+                print(f"stopped before {model}; the same command continues")
+                return 0
+            command += ["--max-hours", f"{left:.4f}"]
+        print(f"{model}: {arms}, {seeds} seeds", flush=True)
+        code = subprocess.run(command, check=False).returncode
+        if code not in (OK, FAILED_RUNS):
+            return code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

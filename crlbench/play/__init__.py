@@ -1,0 +1,1 @@
+"""How are episodes played? A policy speaks for its seats, all episodes in lockstep."""

@@ -1,0 +1,123 @@
+"""Who plays: where an episode starts, by which dice, and how a model's text is read.
+
+Evaluation plays a start by its own dice, so that every model, seed and draw meets the same.
+Training draws them anew each time that a start is visited, and all episodes of a group share them:
+a group compares what was said, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from crlbench.errors import ValidationError
+from crlbench.policy.decode.loop import DrawKey, Sampler
+from crlbench.policy.text.dialogue import Dialogue
+from crlbench.policy.text.frame import Message
+from crlbench.reward.env import Environment, Said, Start, read_start
+from crlbench.reward.playing import observation_bytes
+from crlbench.seeding import derive, uniforms
+
+Reading = Callable[[str, bool], Said]
+"""(text of a turn, whether it was cut off) -> what was said, with its calls of tools."""
+
+
+def read_plainly(text: str, cut: bool) -> Said:
+    """A turn of an environment without tools."""
+    return Said(text, cut=cut)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Everything that an episode of one environment and one model needs."""
+
+    environment: Environment
+    dialogue: Dialogue
+    sampler: Sampler
+    """Decodes the turns; it knows the longest one."""
+    context: int
+    """Tokens that the model reads at most."""
+    reading: Reading = read_plainly
+    name: str = "unnamed"
+    """The task, for messages."""
+
+    @property
+    def appends(self) -> bool:
+        """Whether a turn sees everything of its seat before it."""
+        return self.environment.history == "append"
+
+
+@dataclass(frozen=True)
+class Visit:
+    """A start, and the episodes that are to be played from it."""
+
+    uid: str
+    start: Start
+    episodes: int
+
+
+def visits(
+    uids: Sequence[str], answers: Sequence[Any], episodes: int, key: DrawKey, trains: bool
+) -> list[Visit]:
+    """A visit of each start of a batch; ``trains``: whether dice are drawn anew."""
+    found = []
+    for uid, answer in zip(uids, answers, strict=True):
+        start = read_start(answer)
+        if trains:
+            assert key.seed is not None
+            dice = derive(key.seed, "chance", key.iteration, uid)
+            start = replace(start, chance=f"{dice:016x}")
+        found.append(Visit(uid, start, episodes))
+    return found
+
+
+def turn_uniforms(
+    key: DrawKey, uid: str, index: int, seat: int, turn: int, count: int
+) -> list[float]:
+    """``count`` uniforms in [0, 1) of a turn of episode ``index`` of a start; NaN if greedy.
+
+    The first turn of seat 0 has the draws of a single-turn completion.
+    """
+    if key.seed is None:
+        return [float("nan")] * count
+    path = (key.purpose, key.iteration, uid, index)
+    later = () if (seat, turn) == (0, 0) else (seat, turn)
+    return uniforms(key.seed, count, *path, *later)
+
+
+def check_room(table: Table, ids: Sequence[int], view: Sequence[Message], row: str) -> None:
+    """Refuse a context that the longest episode from a row's first view may not fit into.
+
+    A byte of an observation is at most one token.
+
+    Args:
+        ids: the first view as the model reads it.
+        view: the same as messages.
+        row: names the start in the error.
+
+    Raises:
+        ValidationError: the most tokens that a turn may see, and the context.
+    """
+    environment, turn = table.environment, table.sampler.max_tokens
+    most = environment.max_observation_bytes
+    longest = len(ids) + most - observation_bytes(view) + turn
+    parts = f"its longest view {longest - turn} and a turn {turn}"
+    if table.appends:
+        later = (environment.max_turns - 1) * (_frame_tokens(table) + most + turn)
+        parts += f", and {environment.max_turns - 1} more turns with what is told {later}"
+        longest += later
+    if longest > table.context:
+        raise ValidationError(
+            f"task '{table.name}', {row}: an episode may need {longest} tokens at once ({parts}); "
+            f"the model's context is {table.context}. Nothing is ever cut: choose a model with a "
+            "longer context."
+        )
+
+
+def _frame_tokens(table: Table) -> int:
+    """Tokens around an observation and a turn in the middle of a dialogue."""
+    question: Message = {"role": "user", "content": "x"}
+    short = table.dialogue.open([question]).ids
+    reply: Message = {"role": "assistant", "content": "x"}
+    return len(table.dialogue.open([question, reply, question]).ids) - len(short)

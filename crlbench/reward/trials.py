@@ -1,0 +1,262 @@
+"""What the gauntlet tries on an environment, wherever its code runs: plain data in and out."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from crlbench import seeding
+from crlbench.errors import ValidationError
+from crlbench.reward.env import (
+    Draw,
+    Environment,
+    Position,
+    Said,
+    Start,
+    Step,
+    canonical,
+    read_start,
+    transcript,
+)
+from crlbench.reward.playing import open_episode, take_turn
+from crlbench.reward.policies import (
+    Policy,
+    echo,
+    null_scores,
+    random_legal,
+    recite,
+    repeat,
+    texts_of,
+)
+from crlbench.reward.tools import read_text
+
+DICE = "a trial"
+"""The key of everything that is drawn in a trial."""
+SHOWN = 300
+"""Characters of what a function raised."""
+
+
+def recited(
+    environment: Environment, answers: Sequence[str], said: Sequence[Sequence[str]]
+) -> list[list[Any]]:
+    """[score of the start's seat, faults, transcript] where the policy says these texts in order.
+
+    After them it says nothing.
+    """
+    ends = []
+    for answer, texts in zip(answers, said, strict=True):
+        start = read_start(answer)
+        position, spoken = _played(environment, start, recite(texts))
+        assert position.scores is not None
+        faults = sum(bool(turn.fault) for turn in position.turns)
+        ends.append([position.scores[start.seat], faults, transcript(spoken)])
+    return ends
+
+
+def reached(
+    environment: Environment, answers: Sequence[str], golds: Sequence[str], count: int, name: str
+) -> list[list[Any]]:
+    """[state, seat, what the gold says there] of at most ``count`` positions, in canonical JSON.
+
+    They are reached by gold transcripts, and by the texts of other starts.
+    """
+    draw = seeding.rng(0, "reached", name)
+    found: dict[str, list[Any]] = {}
+    for answer, gold in zip(answers, golds, strict=True):
+        for own in (True, False):
+            texts = texts_of(gold if own else draw.choice(golds))
+            start, turn = read_start(answer), 0
+            position = open_episode(environment, start)
+            while position.scores is None:
+                text = texts[turn] if turn < len(texts) else ""
+                right = text if own else ""
+                found.setdefault(position.state, [position.state, position.seat, right])
+                said = read_text(environment, text)
+                position, turn = take_turn(environment, start, position, said), turn + 1
+    states = [found[state] for state in sorted(found)]
+    return draw.sample(states, min(count, len(states)))
+
+
+def steps(environment: Environment, cases: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    """[what the functions return, names of those that changed an argument] for (state, seat, text).
+
+    A function that raises returns what it raised.
+    """
+    return [_step(environment, *case) for case in cases]
+
+
+def _step(environment: Environment, state: str, seat: int, text: str) -> list[Any]:
+    found, changed = [], []
+    arguments: dict[str, tuple[Any, ...]] = {
+        "mover": (),
+        "observe": (seat,),
+        "news": (seat,),
+        "legal": (),
+        "score": (),
+        "step": (read_text(environment, text), Draw(DICE, "step", 0)),
+    }
+    for name, rest in arguments.items():
+        function, given = getattr(environment, name), json.loads(state)
+        if function is None:
+            continue
+        try:
+            value = function(given, *rest)
+            found.append([name, repr(_sorted(value))])
+        except Exception as error:  # the task's own code may raise anything
+            found.append([name, f"raised {type(error).__name__}: {error}"[:SHOWN]])
+        if canonical(given) != state:
+            changed.append(name)
+    return [found, changed]
+
+
+def _sorted(value: Any) -> Any:
+    """A step's state as its canonical text: the order of its keys is no difference."""
+    if isinstance(value, Step):
+        return (canonical(value.state), value.paid, value.over, value.fault)
+    return value
+
+
+def faults(environment: Environment, cases: Sequence[Sequence[Any]]) -> list[str]:
+    """What is wrong with a turn in (state, seat, text), by the rules of every episode; "" if
+    nothing."""
+    problems = []
+    for state, seat, text in cases:
+        try:
+            position = Position(state, seat=seat)
+            said = read_text(environment, text)
+            take_turn(environment, Start(state, chance=DICE), position, said)
+            problems.append("")
+        except ValidationError as error:
+            problems.append(str(error)[:SHOWN])
+    return problems
+
+
+def moves(environment: Environment, cases: Sequence[Sequence[Any]]) -> list[list[str]]:
+    """[state after, fault] of a turn in (state, seat, text)."""
+    found = []
+    for state, _, text in cases:
+        said = read_text(environment, text)
+        step = environment.step(json.loads(state), said, Draw(DICE, "step", 0))
+        found.append([canonical(step.state), step.fault])
+    return found
+
+
+def endings(
+    environment: Environment, answers: Sequence[str], texts: Sequence[str], golds: Sequence[str]
+) -> list[str]:
+    """What keeps episodes from ending by their own rules in time; "" where nothing does.
+
+    Each start is played by the policies that know nothing, by its gold and by one of the texts.
+    """
+    longer = replace(environment, max_turns=environment.max_turns + 1)
+    problems = []
+    for number, (answer, gold) in enumerate(zip(answers, golds, strict=True)):
+        start = read_start(answer)
+        policies = [repeat(""), echo, recite(texts_of(gold)), repeat(texts[number % len(texts)])]
+        policies += [] if environment.legal is None else [random_legal(f"ends/{number}")]
+        problems += [_ending(longer, start, policy, environment.max_turns) for policy in policies]
+    return [problem for problem in problems if problem]
+
+
+def _ending(environment: Environment, start: Start, policy: Policy, most: int) -> str:
+    try:
+        position, spoken = _played(environment, start, policy)
+    except ValidationError as error:
+        return str(error)[:SHOWN]
+    said = f"after {transcript(spoken)[:SHOWN]}"
+    if len(position.turns) > most:
+        return f"the episode goes on after {most} turns, {said}"
+    return "" if spoken else "the episode is over before the policy has said anything"
+
+
+def slips(
+    environment: Environment, answers: Sequence[str], golds: Sequence[str], name: str
+) -> list[list[Any]]:
+    """[number of the start, score, transcript] of golds in which one turn is another legal text.
+
+    Where legal texts are not listed, it is a text of another gold.
+    """
+    pool = sorted({text for gold in golds for text in texts_of(gold)})
+    found = []
+    for number, (answer, gold) in enumerate(zip(answers, golds, strict=True)):
+        start, texts = read_start(answer), texts_of(gold)
+        for turn in range(len(texts)):
+            draw = seeding.rng(0, "slip", name, number, turn)
+            policy = _slipping(texts, turn, pool, draw)
+            position, spoken = _played(environment, start, policy)
+            assert position.scores is not None
+            found.append([number, position.scores[start.seat], transcript(spoken)])
+    return found
+
+
+def _slipping(texts: Sequence[str], place: int, pool: Sequence[str], draw: random.Random) -> Policy:
+    """Says the texts, but in one place another legal one, or one of the pool."""
+
+    def policy(environment: Environment, position: Position, turn: int) -> str:
+        right = texts[turn] if turn < len(texts) else ""
+        if turn != place:
+            return right
+        listed = pool
+        if environment.legal is not None:
+            listed = environment.legal(json.loads(position.state))
+        others = [text for text in listed if text != right]
+        return draw.choice(others) if others else right
+
+    return policy
+
+
+def _played(environment: Environment, start: Start, policy: Policy) -> tuple[Position, list[Said]]:
+    position = open_episode(environment, start)
+    spoken: list[Said] = []
+    while position.scores is None:
+        spoken.append(read_text(environment, policy(environment, position, len(spoken))))
+        position = take_turn(environment, start, position, spoken[-1])
+    return position, spoken
+
+
+def leaks(environment: Environment, cases: Sequence[Sequence[Any]]) -> list[str]:
+    """Fields that a seat may not see and that change what it is told, for (state, seat, other).
+
+    Each hidden field takes the value that it has in the other state.
+    """
+    problems = []
+    for state, seat, other in cases:
+        assert environment.hidden is not None
+        here, there = json.loads(state), json.loads(other)
+        for name in environment.hidden(json.loads(state), seat):
+            changed = here | ({name: there[name]} if name in there else {})
+            for function in (environment.observe, environment.news):
+                if function is None:
+                    continue
+                before = function(json.loads(state), seat)
+                after = function(json.loads(canonical(changed)), seat)
+                if before != after:
+                    problems.append(f"{name!r} of {state:.{SHOWN}}: {before!r} and {after!r}")
+    return problems
+
+
+def scripted(environment: Environment, cases: Sequence[Sequence[Any]]) -> list[str]:
+    """What scripted seats say in (state, seat) that is not legal there."""
+    problems = []
+    for state, _ in cases:
+        for name in environment.panel:
+            assert environment.rival is not None
+            text = environment.rival(name, json.loads(state), Draw(DICE, "rival", 0))
+            step = environment.step(json.loads(state), Said(text), Draw(DICE, "step", 0))
+            listed = environment.legal is None or text in environment.legal(json.loads(state))
+            if step.fault or not listed:
+                why = step.fault or "it is not in the list of legal texts"
+                problems.append(f"{name} says {text!r} in {state:.{SHOWN}}: {why}")
+    return problems
+
+
+TRIALS: Mapping[str, Callable[..., Any]] = {
+    trial.__name__: trial
+    for trial in (
+        *(endings, faults, leaks, moves, null_scores, reached, recited, scripted, slips, steps),
+    )
+}
+"""Everything that can be tried, by name."""
