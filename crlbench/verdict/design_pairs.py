@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from crlbench.stats.designs import Design, DesignEstimate, design_difference
+from crlbench.stats.designs import Design, design_difference
 from crlbench.stats.intervals import (
     EQUIVALENCE_LEVEL,
     LEVELS,
@@ -102,7 +102,7 @@ def _compare_designs(axis: Axis, groups: Sequence[Group]) -> list[DesignPair]:
 
 def _of_designs(axis: Axis, first: Design, second: Design, others: Sequence[Design]) -> DesignPair:
     found = design_difference(first, second, others)
-    inner = None if found.interval is None else _student(found, EQUIVALENCE_LEVEL)
+    inner = design_difference(first, second, others, EQUIVALENCE_LEVEL).interval
     low, high = LIMITS[axis]
     bounds = (low - high, high - low)
     return DesignPair(
@@ -119,12 +119,6 @@ def _of_designs(axis: Axis, first: Design, second: Design, others: Sequence[Desi
         stays=False,
         reason=None if found.reason is None else f"{found.reason}.",
     )
-
-
-def _student(found: DesignEstimate, level: float) -> Interval:
-    assert found.error is not None and found.df is not None
-    half = student_quantile(0.5 + level / 2, found.df) * found.error
-    return Interval(found.value - half, found.value + half, level)
 
 
 def _compare_checkpoints(axis: Axis, groups: Sequence[Group]) -> list[DesignPair]:
