@@ -21,7 +21,7 @@ from .rows import Row
 
 CHUNK = 10
 """Boards that a process takes at a time."""
-OWN = ("setting", "truth", "world", "scores", "measures", "nulls", "spreads", "protocol2")
+OWN = ("setting", "truth", "world", "scores", "measures", "nulls", "spreads", "protocol2", "arms")
 
 Columns = dict[str, np.ndarray]
 """(boards,) per thing that was counted."""

@@ -33,6 +33,7 @@ from crlbench.stats.variance_components import (
 )
 
 from . import measures
+from .arms import new_intervals, stress_intervals
 from .setting import World
 from .spreads import MEAN, Board, Scene, draw
 from .world import simulate
@@ -298,7 +299,7 @@ def _holds(interval: Interval | None, truth: float) -> float:
     return math.nan if interval is None else float(interval.low <= truth <= interval.high)
 
 
-Measure = Callable[[Scene, np.random.Generator, int, int], Found]
+Measure = Callable[[Scene | World, np.random.Generator, int, int], Found]
 MEASURES: dict[str, Measure] = {
     "task intervals": task_intervals,
     "design intervals": design_intervals,
@@ -307,5 +308,7 @@ MEASURES: dict[str, Measure] = {
     "rank errors": rank_errors,
     "false discoveries": false_discoveries,
     "component intervals": component_intervals,
+    "new intervals": new_intervals,
+    "stress intervals": stress_intervals,
 }
 """By the kind of a row."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from crlbench.stats.stress import STRESS_SEEDS
+
 from .rows import PARTS_2, Part, Row
 from .setting import Entry, World
 from .spreads import Scene, Spreads
@@ -35,6 +37,7 @@ SPREAD = 0.014
 def rows_2(parts: tuple[Part, ...] = PARTS_2) -> list[Row]:
     """All rows of the chosen parts, in the order of the tables."""
     makers = {
+        "axes": _axes,
         "tasks": _tasks,
         "effects": _effects,
         "discovery": _discovery,
@@ -50,6 +53,30 @@ def _row(part: Part, kind: str, what: str, scene: Scene) -> Row:
     designs = f"M={len(scene.designs)}/R={len(scene.labels)}"
     name = f"{part}/{kind}/{what}/{designs}/K={scene.tasks}/n={scene.seeds}"
     return Row(part, kind, name, what, scene=scene)
+
+
+def _axes() -> Iterator[Row]:
+    two, same = (Entry(), Entry(mean=0.42)), (Entry(), Entry())
+    fails, breaks = Entry(failures=0.1), Entry(stress_failures=0.3)
+    shapes = [(two, tasks, seeds) for tasks in (4, 6) for seeds in (3, 5, 10)]
+    for entries, tasks, seeds in [*shapes, (same, 4, 5)]:
+        what = "two equal models" if entries is same else "two models"
+        new = World(entries, seeds=seeds, tasks=tasks, profile=0.5)
+        yield _axis_row("new intervals", "Λ_new", what, new)
+    failing = World((fails, fails), seeds=5, profile=0.5)
+    yield _axis_row("new intervals", "Λ_new", "10 % of runs fail", failing)
+    for entries, tasks, seeds in [*shapes, (same, 4, 5)]:
+        what = "two equal models" if entries is same else "two models"
+        calm = World(entries, "stability", seeds=seeds + STRESS_SEEDS, tasks=tasks)
+        yield _axis_row("stress intervals", "Stab", what, replace(calm, stress=STRESS_SEEDS))
+    failing = World((breaks, breaks), "stability", seeds=5 + STRESS_SEEDS, stress=STRESS_SEEDS)
+    yield _axis_row("stress intervals", "Stab", "30 % of stress runs fail", failing)
+
+
+def _axis_row(kind: str, sign: str, what: str, world: World) -> Row:
+    calm = world.seeds - world.stress
+    name = f"axes/{sign}/{what}/n={calm}/K={world.tasks}"
+    return Row("axes", kind, name, what, world)
 
 
 def _tasks() -> Iterator[Row]:

@@ -11,11 +11,12 @@ from .setting import MINI, SMALL, Axis, Entry, Grid, World
 from .spreads import Scene
 
 Part = Literal["coverage", "tiers", "aa", "bias", "power", "robustness"] | Literal[
-    "tasks", "effects", "discovery", "ranks", "designs", "components", "precision"
+    "axes", "tasks", "effects", "discovery", "ranks", "designs", "components", "precision"
 ]
 PARTS: tuple[Part, ...] = ("coverage", "tiers", "aa", "bias", "power", "robustness")
 """Of protocol CRL-1."""
 PARTS_2: tuple[Part, ...] = (
+    "axes",
     "tasks",
     "effects",
     "discovery",

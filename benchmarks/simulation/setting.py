@@ -21,6 +21,8 @@ HARDER, HARD_PACE = 1.2, 0.7
 TEMPLATES = (-0.4, -0.2, 0.0, 0.1, 0.2)
 """FORMAT: five templates of one source item stand in consecutive rows; their shifts."""
 TRANSFER_PACE = 0.3
+STRESS_SPREAD = 2.0
+"""Standard deviation of the seeds of a stress arm, in those of the calm ones."""
 RETAIN_LEVEL, RETAIN_ITEMS = 1.0, 64
 CHURN = 0.3
 """Share of the retain panel that a trained model answers anew; it is decoded greedily, so that the
@@ -68,6 +70,8 @@ class Entry:
     """What each task adds to the mean; together 0. None: all tasks are alike."""
     model: int | None = None
     """Entries of one number are one model; None is a model of its own."""
+    stress_failures: float = 0.0
+    """As ``failures``, of the runs of the stress arm."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,13 @@ class World:
     profile: float = 0.0
     """Standard deviation of an item's logit from model to model; 0: all models find the same
     items difficult."""
+    stress: int = 0
+    """How many of the seeds, the last ones, are runs of the stress arm."""
+
+    @property
+    def stressed(self) -> np.ndarray:
+        """(n,) whether a seed is one of the stress arm."""
+        return np.arange(self.seeds) >= self.seeds - self.stress
 
 
 def course(grid: Grid) -> np.ndarray:
@@ -112,7 +123,7 @@ def targets(world: World, generator: np.random.Generator, task: int) -> np.ndarr
         [[entry.mean + (entry.tasks[task] if entry.tasks else 0.0)] for entry in world.entries]
     )
     spread = np.array([[entry.spread] for entry in world.entries])
-    return mean + spread * noise
+    return mean + spread * np.where(world.stressed, STRESS_SPREAD, 1.0) * noise
 
 
 def unit_noise(generator: np.random.Generator, shape: Shape, n: int) -> np.ndarray:
@@ -127,7 +138,11 @@ def unit_noise(generator: np.random.Generator, shape: Shape, n: int) -> np.ndarr
 def measured_points(world: World, generator: np.random.Generator) -> np.ndarray:
     """(M, n) evaluations before a failure; all of them where a run does not fail."""
     shape = (len(world.entries), world.seeds)
-    share = np.array([[entry.failures] for entry in world.entries])
+    calm, stress = (
+        np.array([[getattr(entry, name)] for entry in world.entries])
+        for name in ("failures", "stress_failures")
+    )
+    share = np.where(world.stressed, stress, calm)
     fails = generator.random(shape) < share
     at = generator.integers(1, world.grid.points, shape)
     return np.where(fails, at, world.grid.points)

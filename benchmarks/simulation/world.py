@@ -57,6 +57,8 @@ class Answers:
     """(M, J, N) the retain panel, the same for all tasks."""
     after: np.ndarray | None = None
     """(M, n, J, N)"""
+    greedy: np.ndarray | None = None
+    """(M, N) ID items that the start models answer rightly when greedy: in most of their draws."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,8 @@ def simulate(world: World, generator: np.random.Generator) -> list[Answers]:
         logit = own.ease[:, None, None] + own.pace * skill[..., None]
         start = _repeated(generator, own.ease, world.grid.draws)[owner]
         curve = _draw(generator, logit)
-        found.append(Answers(start, measured, measured < world.grid.points, curve))
+        failed = measured < world.grid.points
+        found.append(Answers(start, measured, failed, curve, greedy=(own.ease > 0)[owner]))
     return found
 
 

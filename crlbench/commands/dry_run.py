@@ -18,6 +18,7 @@ from crlbench.contract.attempts import DECLARED_SEEDS
 from crlbench.contract.conditions import protocol_name
 from crlbench.contract.events import Emit, Event, Figures
 from crlbench.contract.records import Cell, Status
+from crlbench.disk.names import MODE_PART
 from crlbench.errors import OK, CrlbenchError
 from crlbench.launch.local import LocalLauncher
 from crlbench.pages.table import tabulate
@@ -163,14 +164,27 @@ def _total_seconds(
 ) -> float:
     """What all cells take one after another, and once per model the scores of its start.
 
-    Stored start scores cost nothing, unless ``fresh`` discards them.
+    Of a mode arm also, once per model and task, what the start model answers to the training
+    prompts. Stored start scores cost nothing, unless ``fresh`` discards them.
     """
     without_start = {
         cell.model for cell in cells if fresh or not any(Path(cell.start_folder).glob("*.npz"))
     }
-    return sum(_seconds(cell, figures[cell.model]) for cell in cells) + sum(
-        figures[model]["start_s"] for model in without_start
+    asked = {
+        (cell.model, cell.task)
+        for cell in cells
+        if cell.arm == "mode" and (fresh or not _answers(cell).exists())
+    }
+    return (
+        sum(_seconds(cell, figures[cell.model]) for cell in cells)
+        + sum(figures[model]["start_s"] for model in without_start)
+        + sum(figures[model]["greedy_s"] for model, _ in asked)
     )
+
+
+def _answers(cell: Cell) -> Path:
+    """What the start model answers to the training prompts of a cell's task."""
+    return Path(cell.start_folder, f"{cell.task}{MODE_PART}.npz")
 
 
 def _seconds(cell: Cell, figures: Figures) -> float:

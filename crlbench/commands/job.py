@@ -8,7 +8,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from crlbench.catalog.fetch import fetched_folder
 from crlbench.catalog.find import Catalog
@@ -22,6 +22,7 @@ from crlbench.commands.running import (
     say_preview,
 )
 from crlbench.commands.settings import Settings, resolve
+from crlbench.contract.arms import why_unstressed
 from crlbench.contract.model_card import ModelCard
 from crlbench.disk import switches
 from crlbench.disk.files import expanded
@@ -90,7 +91,8 @@ def declare(options: Namespace, request: TrainingRequest) -> Job:
     plans = [plan_of(board, model, recipe, tasks, settings, catalog) for model in cards.items()]
     _check_devices(settings, board, list(cards.values()), recipe.recipe)
     say_division(request.track, request.reasons, settings)
-    say_preview(settings, cards.values(), board.track.protocol)
+    unstressed = why_unstressed(recipe.config)
+    say_preview(settings, cards.values(), board.track.protocol, unstressed)
     return Job(settings, catalog, board, plans, [*cards.values()], admitted)
 
 
@@ -228,6 +230,13 @@ class Chosen:
         """The identifier."""
         return self.recipe.name
 
+    @property
+    def config(self) -> dict[str, Any]:
+        """The recipe as records and plans hold it."""
+        from crlbench.algo.recipe import to_config
+
+        return to_config(self.recipe)
+
 
 def choose(name: str, catalog: Catalog) -> Chosen:
     """The recipe called ``name``."""
@@ -251,16 +260,14 @@ def plan_of(
         UsageError: the recipe needs several completions a prompt and the board has one, it
             cannot use the step rewards that the board pays, or it or a task has not the arm.
     """
-    from crlbench.algo.recipe import to_config
-
     chosen.recipe.check_group(board.conditions.budget.completions)
     if board.conditions.data.reward == "process":
         _require_credit_of_steps(chosen.recipe)
-    _check_arms(settings.arm, chosen.recipe, tasks, catalog)
+    _check_arms(settings.arm, chosen, tasks, catalog)
     return Declaration(
         board,
         _contender(*model, Path(settings.out) / board.folder, chosen.name, settings.fresh),
-        NamedRecipe(chosen.name, to_config(chosen.recipe), chosen.file),
+        NamedRecipe(chosen.name, chosen.config, chosen.file),
         tasks,
         settings.arm,
         settings.seeds,
@@ -270,15 +277,13 @@ def plan_of(
 
 
 def _check_arms(
-    arms: Sequence[str], recipe: Recipe, tasks: Sequence[str], catalog: Catalog
+    arms: Sequence[str], recipe: Chosen, tasks: Sequence[str], catalog: Catalog
 ) -> None:
     """Refuse a stress arm without a learning rate, and a mode arm of episodes."""
-    from crlbench.algo.step import TrustRegion
-
-    if "stress" in arms and isinstance(recipe.step, TrustRegion):
+    if "stress" in arms and (why := why_unstressed(recipe.config)):
         raise UsageError(
-            f"--arm stress: recipe '{recipe.name}' takes trust-region steps, whose size no "
-            "learning rate decides, so it has no stress arm. Leave stress out of --arm."
+            f"--arm stress: recipe '{recipe.name}' has no stress arm: {why}. Leave stress out of "
+            "--arm."
         )
     episodes = [name for name in tasks if catalog.task_card(name).kind != "single-turn"]
     if "mode" in arms and episodes:

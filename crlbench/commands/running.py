@@ -126,8 +126,14 @@ def say_division(track: str, reasons: Sequence[str], settings: Settings) -> None
             warn(f"  {reason}")
 
 
-def say_preview(settings: Settings, cards: Iterable[ModelCard], protocol: str) -> None:
-    """What keeps runs from ever ranking is announced when they are declared."""
+def say_preview(
+    settings: Settings, cards: Iterable[ModelCard], protocol: str, unstressed: str = ""
+) -> None:
+    """What keeps runs from ever ranking is announced when they are declared.
+
+    Args:
+        unstressed: why the recipe has no stress arm; empty where it has one.
+    """
     if settings.smoke or "real" not in settings.arm:
         return
     for card in cards:
@@ -143,6 +149,8 @@ def say_preview(settings: Settings, cards: Iterable[ModelCard], protocol: str) -
         arms = f"{absent[0]} arm" if len(absent) == 1 else f"{' and '.join(absent)} arms"
         every = ",".join(("real", *rules.needed))
         warn(f"preview: a rank also needs the {arms} (--arm {every})")
+    elif rules.stressed and unstressed:
+        warn(f"no rank on stability, which rests on the stress arm: {unstressed}")
     elif rules.stressed and "stress" not in settings.arm:
         warn("preview of stability: it is ranked with the stress arm (--arm ...,stress)")
 

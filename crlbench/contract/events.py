@@ -78,6 +78,9 @@ class Figures(TypedDict):
     """Seconds to score the end of a run."""
     start_s: float
     """Seconds to score the start model on all tasks, once for each model."""
+    greedy_s: float
+    """Seconds in which the start model answers the training prompts of a task greedily, once for
+    each model and task of a mode arm."""
     peak_memory_bytes: float
 
 

@@ -10,6 +10,10 @@ RUN_FILES = (DIGESTS, ITEMS, RECORD_NAME, SAMPLES)
 """Files of a run that are packed; its weights, logs and tables stay where they were made."""
 POLICY_NAME = "policy.safetensors"
 
+MODE_PART = "_mode"
+"""Ends the name of the start model's answers to the training prompts of a task, as in
+``addition_mode.npz``, beside the runs of a model."""
+
 PLAN_NAME = "plan.json"
 VERIFICATION_NAME = "verification.jsonl"
 

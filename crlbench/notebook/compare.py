@@ -15,14 +15,14 @@ from crlbench.pages.compare import render_cell, render_comparison
 from crlbench.pages.compare_table import plain_comparison
 from crlbench.pages.curves import Series, curve_sheet
 from crlbench.pages.table import Column, Table, rows_of
-from crlbench.site.tables import DIFFERENCE, EFFECT, pick
+from crlbench.site.tables import AXIS_COLUMN, DIFFERENCE, EFFECT, pick
 from crlbench.verdict.compare import Comparison
 from crlbench.verdict.compare_axis import BY_WORDS, Learning, learning
 
 FLAGS = frozenset({"axis", "by", "force_unequal", "runs", "tasks"})
 
 COLUMNS = (
-    Column("axis", "text", "efficiency (Λ), stability (Stab) or generalization (Gen)"),
+    AXIS_COLUMN,
     Column("task", "text", "all: the mean over the compared tasks"),
     Column("a", "text", "entry, model@revision/recipe"),
     Column("b", "text", "the other one"),

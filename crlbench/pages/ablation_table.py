@@ -18,24 +18,27 @@ from crlbench.pages.table import (
 )
 from crlbench.verdict.ablation import Ablation, ArmSummary, ComparisonSummary
 
-COLUMNS = headings("Arm", "Λ", "ΔΛ [95 %]", "Verdict", "r", "More seeds", left=(0, 3))
+LAMBDA = "Λ: how much of the possible improvement was made, averaged over training."
+LAMBDA_NEW = (
+    "Λ_new: how much of the possible improvement was made, averaged over training, on the items "
+    "that the start model answers wrongly when greedy."
+)
 
 
 def terminal_table(ablation: Ablation) -> Group:
     """A rich renderable: a table per comparison with its notes, then how to read them."""
-    return terminal_sheet(map(_table, ablation.comparisons), legend(ablation), fold=True)
+    return terminal_sheet(_tables(ablation), legend(ablation), fold=True)
 
 
 def plain_table(ablation: Ablation) -> str:
     """The same as plain text, for logs and pipes."""
-    return plain_sheet(map(_table, ablation.comparisons), legend(ablation))
+    return plain_sheet(_tables(ablation), legend(ablation))
 
 
 def markdown_table(ablation: Ablation) -> str:
     """The same as Markdown, for documents."""
     tables = [
-        _table(comparison).to_markdown("**{}**", escape_headings=False)
-        for comparison in ablation.comparisons
+        table.to_markdown("**{}**", escape_headings=False) for table in _tables(ablation)
     ]
     return "\n\n".join([*tables, escape(legend(ablation))]) + "\n"
 
@@ -52,7 +55,7 @@ def legend(ablation: Ablation) -> str:
             f"that at least one is called better or worse would be about {chance:.0%}."
         )
     return (
-        "Λ: how much of the possible improvement was made, averaged over training. ΔΛ: arm minus "
+        f"{LAMBDA_NEW if ablation.new else LAMBDA} Δ{ablation.sign}: arm minus "
         "base on the same tasks, seeds and items. equivalent: the 90 % interval lies inside "
         f"±{margin}: any difference is too small to matter. better, worse: not "
         "equivalent, and the 95 % interval excludes 0. undecided: neither. r: correlation of the "
@@ -60,7 +63,12 @@ def legend(ablation: Ablation) -> str:
     )
 
 
-def _table(comparison: ComparisonSummary) -> Table:
+def _tables(ablation: Ablation) -> Iterator[Table]:
+    for comparison in ablation.comparisons:
+        yield _table(comparison, ablation.sign)
+
+
+def _table(comparison: ComparisonSummary, sign: str) -> Table:
     parts = [comparison.model, *([comparison.setting] if comparison.setting else [])]
     seeds = sorted({len(indices) for indices in comparison.seeds.values()})
     counts = "–".join(map(str, seeds[:1] + seeds[1:][-1:])) or "0"
@@ -72,7 +80,8 @@ def _table(comparison: ComparisonSummary) -> Table:
     first = (wording.clean(f"{base.label} (base)"), wording.number(base.lam.value), "", "", "", "")
     rows = [Row(first), *(Row(_cells(arm)) for arm in comparison.arms)]
     notes = tuple(wording.clean(line) for line in [*_findings(comparison), *comparison.notes])
-    return Table(COLUMNS, rows, wording.clean(title), (notes,) if notes else ())
+    columns = headings("Arm", sign, f"Δ{sign} [95 %]", "Verdict", "r", "More seeds", left=(0, 3))
+    return Table(columns, rows, wording.clean(title), (notes,) if notes else ())
 
 
 def _cells(arm: ArmSummary) -> tuple[str, ...]:

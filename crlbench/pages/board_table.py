@@ -13,26 +13,37 @@ from crlbench.pages.table import Row, Table, headings, plain_sheet, terminal_she
 from crlbench.stats.tiers import Leader
 from crlbench.verdict.axes import AXES, AXIS_WORDS, Axis, AxisScore, Estimate
 from crlbench.verdict.board import Board
-from crlbench.verdict.entry import Entry, Placebo
+from crlbench.verdict.entry import Control, Entry
 from crlbench.verdict.ranking import AxisRanking
 from crlbench.verdict.task_summary import TaskSummary
 
+HEADLINE, ALL_ITEMS = "Headline", "Λ, all items"
+"""The mean of Λ over tasks: what ranks, or what stands beside it (protocol CRL-2)."""
 LEGEND = (
     "Start, End: mean score on held-out prompts (the share answered correctly, where a reward is "
-    "0 or 1). Λ: how much of the possible improvement was made, averaged over training. Headline: "
-    "its task-balanced interquartile mean. [low, high]: 95 % interval over seeds and items. On "
-    "other tasks: 95 % interval for similar tasks that were not run; it needs four tasks."
+    "0 or 1). Λ: how much of the possible improvement was made, averaged over training. {mean}: "
+    "its task-balanced interquartile mean. {ranks}[low, high]: 95 % interval over seeds and items. "
+    "On other tasks: 95 % interval for similar tasks that were not run; it needs four tasks."
+)
+RANKS_NEW = (
+    "Λ_new, which ranks: the same on the items that the start model answers wrongly when greedy. "
 )
 
 
 def terminal_table(board: Board) -> Group:
     """A rich renderable: a table per model, recipe and arm, plain sentences, then the verdict."""
-    return terminal_sheet(_tables(board), LEGEND)
+    return terminal_sheet(_tables(board), _legend(board))
 
 
 def plain_table(board: Board) -> str:
     """The same as plain text, for logs and pipes."""
-    return plain_sheet(_tables(board), LEGEND)
+    return plain_sheet(_tables(board), _legend(board))
+
+
+def _legend(board: Board) -> str:
+    if board.rules.ranks_new:
+        return LEGEND.format(mean=ALL_ITEMS, ranks=RANKS_NEW)
+    return LEGEND.format(mean=HEADLINE, ranks="")
 
 
 def _tables(board: Board) -> Iterator[Table]:
@@ -60,7 +71,8 @@ def _entry(entry: Entry, board: Board) -> Table:
     totals = []
     if len(entry.tasks) > 1:
         totals.append(_row("Mean", entry.start, entry.end, entry.gain, entry.lam_mean))
-        totals.append(("Headline", "", "", "", words.estimate(entry.lam)))
+        name = ALL_ITEMS if board.rules.ranks_new else HEADLINE
+        totals.append((name, "", "", "", words.estimate(entry.lam)))
     return _table(
         f"{entry.model} with {entry.recipe}{arm} on {board.track} v{board.track_version} "
         f"({board.division} division, {board.fingerprint})",
@@ -103,14 +115,20 @@ def _verdict(board: Board) -> Iterator[Table]:
 
 def _alone(entry: Entry, board: Board) -> Table:
     rows = [
-        (AXIS_WORDS[axis].capitalize(), _score(score), _wider(score))
-        for axis, score in entry.axes.items()
+        (_axis_name(score), _score(score), _wider(score))
+        for score in entry.axes.values()
     ]
     sentences = [*_reasons(entry), *_beside(entry), *_why(entry)]
     if board.unranked is None:
         sentences.append("One entry: no tier and no rank; a rank needs two.")
     title = f"The three axes of {entry.name}"
     return _table(title, ("Axis", "Score", "On other tasks"), rows, sentences)
+
+
+def _axis_name(score: AxisScore) -> str:
+    """``Stability``; with its symbol where another Λ than that of the table above ranks."""
+    name = AXIS_WORDS[score.axis].capitalize()
+    return f"{name} {score.sign}" if score.new else name
 
 
 def _axis(axis: Axis, sign: str, axis_ranking: AxisRanking, entries: Sequence[Entry]) -> Table:
@@ -176,7 +194,7 @@ def _beside(entry: Entry, with_name: bool = False) -> Iterator[str]:
         yield f"{who}The reward runs ahead of the audit by more than .05 in {cells}."
 
 
-def placebo_sentence(placebo: Placebo) -> str:
+def placebo_sentence(placebo: Control) -> str:
     """What the placebo arm says, in one sentence."""
     sentence = (
         f"Placebo arm, {wording.count(placebo.n, 'seed')}: Λ {words.estimate(placebo.lam)}; "
@@ -187,7 +205,7 @@ def placebo_sentence(placebo: Placebo) -> str:
     return sentence + (", mostly elicitation." if placebo.elicitation else ".")
 
 
-def mode_sentence(mode: Placebo) -> str:
+def mode_sentence(mode: Control) -> str:
     """What the mode arm says, in one sentence."""
     return (
         f"Mode arm, {wording.count(mode.n, 'seed')}: Λ {words.estimate(mode.lam)}; "

@@ -61,6 +61,8 @@ def page_data(comparison: Comparison) -> dict[str, Any]:
         "sides": [_side(comparison, side) for side in comparison.sides],
         "axes": [(comparison.signs[axis], AXIS_WORDS[axis]) for axis in comparison.axes],
         "placebo": any(side.placebo is not None for side in comparison.sides),
+        "mode": any(side.mode is not None for side in comparison.sides),
+        "rules": comparison.rules,
         "tiles": _tiles(comparison),
         "matrix": _matrix(comparison) if len(comparison.sides) > 2 else None,
         "pairs": [_pair(comparison, n, pair) for n, pair in enumerate(comparison.pairs, start=1)],
@@ -228,13 +230,13 @@ def area_bars(task: str, series: Sequence[Series], widest: float) -> str:
 
 
 def _parts(comparison: Comparison) -> list[dict[str, Any]]:
-    tables = []
+    tables, labels = [], words.parts_words(comparison)
     for axis in comparison.axes:
         by_side = [side.parts.get(axis, {}) for side in comparison.sides]
-        names = [name for name in words.PARTS if any(name in parts for parts in by_side)]
+        names = [name for name in labels if any(name in parts for parts in by_side)]
         rows = [
             (
-                words.PARTS[name],
+                labels[name],
                 [number(parts.get(name), 0 if name == "rated_tasks" else 3) for parts in by_side],
             )
             for name in names

@@ -143,14 +143,16 @@ def _groups(notes: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
 
 
 def _entry(side: Side) -> list[Row]:
-    """A row per headline, and those of the placebo arm; the entry is named in the first."""
+    """A row per headline, and those of the control arms; the entry is named in the first."""
     scores = [
         (score.sign, number(score.value), span(score.interval), span(score.wider))
         for score in side.axes.values()
     ]
-    if side.placebo is not None:
-        for name, one in (("Λ placebo", side.placebo.lam), ("Λ* (net)", side.placebo.net)):
-            scores.append((name, number(one.value), span(one.interval), ""))
+    beside = (("Λ placebo", "Λ* (net)", side.placebo), ("Λ mode", "Taught", side.mode))
+    for name, net, control in beside:
+        if control is not None:
+            for label, one in ((name, control.lam), (net, control.net)):
+                scores.append((label, number(one.value), span(one.interval), ""))
     heads = [(words.title(side), f"{side.n}"), *[("", "")] * (len(scores) - 1)]
     return [Row((*head, *cells)) for head, cells in zip(heads, scores, strict=True)]
 
@@ -216,11 +218,12 @@ def _parts(comparison: Comparison) -> Table:
         {name: value for parts in side.parts.values() for name, value in parts.items()}
         for side in comparison.sides
     ]
-    names = [name for name in words.PARTS if any(name in parts for parts in shares)]
+    labels = words.parts_words(comparison)
+    names = [name for name in labels if any(name in parts for parts in shares)]
     axes = " and ".join(AXIS_WORDS[a] for a in comparison.axes if a != "efficiency")
     digits = {"rated_tasks": 0}
     rows = [
-        Row((words.PARTS[name], *(number(p.get(name), digits.get(name, 3)) for p in shares)))
+        Row((labels[name], *(number(p.get(name), digits.get(name, 3)) for p in shares)))
         for name in names
     ]
     title = f"What {axes} {'are' if ' and ' in axes else 'is'} made of"

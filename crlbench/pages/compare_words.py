@@ -6,7 +6,7 @@ from crlbench.base.wording import NONE, clean, count, listed, number
 from crlbench.pages.words import STANDINGS, VERDICT_SIGNS, chance_of_a_false_verdict, more_seeds
 from crlbench.stats.intervals import MIN_SEEDS_ALONE, MIN_SEEDS_TOGETHER
 from crlbench.stats.resampling import MIN_TASKS
-from crlbench.verdict.axes import AXIS_WORDS, Axis
+from crlbench.verdict.axes import AXIS_SIGNS, AXIS_WORDS, Axis
 from crlbench.verdict.compare import Comparison, Side
 from crlbench.verdict.compare_axis import BY_WORDS
 from crlbench.verdict.pairs import Call, Effect, Pair, PairAxis
@@ -29,11 +29,22 @@ PARTS = {
 }
 """What the headlines are made of, in the order of the tables."""
 
+PARTS_2 = PARTS | {
+    "failure": "not failed (1 − failures / runs)",
+    "lambda_id": "λ on fresh items (ID), no part of Gen",
+}
+"""The same under protocol CRL-2, whose shares are means of the calm and the stress arm."""
+
 CHECKPOINTS = (
     "Seeds repeat the training by reinforcement, not the pretraining: between two models a "
     "difference is one between two checkpoints."
 )
 """What no number of seeds can show."""
+
+
+def parts_words(comparison: Comparison) -> dict[str, str]:
+    """What the headlines of a comparison are made of, by name."""
+    return PARTS if any(not rules.stressed for rules in comparison.rules) else PARTS_2
 
 
 def title(side: Side) -> str:
@@ -126,11 +137,11 @@ def _kind(call: Call | None) -> str:
 
 def pair_notes(comparison: Comparison, pair: Pair) -> list[str]:
     """What must be known about one pair, in sentences."""
-    notes = []
+    notes, sign = [], comparison.signs.get("efficiency", AXIS_SIGNS["efficiency"])
     if pair.improvement is not None:
         notes.append(
             f"P({pair.second} > {pair.first}) = {number(pair.improvement, 2)}: the chance that a "
-            f"run of {pair.second} has a higher Λ than a run of {pair.first} on a random one "
+            f"run of {pair.second} has a higher {sign} than a run of {pair.first} on a random one "
             "of these tasks."
         )
     elif (learned := pair.axes.get("efficiency")) is not None and learned.effect is not None:
@@ -195,6 +206,8 @@ def side_notes(side: Side) -> list[str]:
         notes.append("Mostly elicitation: a content-free reward brings more than a quarter of Λ.")
     if side.placebo is not None and side.placebo.reason is not None:
         notes.append(f"No net effect: {_ended(side.placebo.reason)}")
+    if side.mode is not None and side.mode.reason is not None:
+        notes.append(f"Taught is not known: {_ended(side.mode.reason)}")
     return [clean(note) for note in notes]
 
 

@@ -15,7 +15,7 @@ from crlbench.stats.generalization import REWEIGHTINGS
 from crlbench.stats.tiers import Ranking, Standing
 from crlbench.verdict.axes import AXES, AXIS_WORDS, Axis, AxisScore
 from crlbench.verdict.board import Board
-from crlbench.verdict.entry import Entry, Placebo
+from crlbench.verdict.entry import Control, Entry
 from crlbench.verdict.ranking import AxisRanking
 
 
@@ -171,7 +171,7 @@ def mode(entry: Entry) -> dict[str, Any] | None:
     return panel | {"verdict": _taught(entry, entry.mode), "marked": False}
 
 
-def _control(entry: Entry, control: Placebo, labels: tuple[str, str, str]) -> dict[str, Any]:
+def _control(entry: Entry, control: Control, labels: tuple[str, str, str]) -> dict[str, Any]:
     """A control arm beside the real one, both over all items.
 
     Args:
@@ -199,7 +199,7 @@ def _control(entry: Entry, control: Placebo, labels: tuple[str, str, str]) -> di
     }
 
 
-def _taught(entry: Entry, control: Placebo) -> str:
+def _taught(entry: Entry, control: Control) -> str:
     """What the labels brought beyond agreement with the start model."""
     lam, net = entry.lam.value, control.net
     if lam is None or control.lam.value is None or net.value is None:
@@ -214,7 +214,7 @@ def _taught(entry: Entry, control: Placebo) -> str:
     )
 
 
-def _elicitation(control: Placebo) -> str:
+def _elicitation(control: Control) -> str:
     if control.elicitation is None:
         silent = "Λ is not above 0: there is nothing to explain."
         return wording.sentence(control.reason) or silent

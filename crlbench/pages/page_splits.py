@@ -17,6 +17,8 @@ from crlbench.verdict.task_summary import SplitSummary, TaskSummary
 
 MIN_MATRIX = 2
 """Columns from which a transfer matrix is shown."""
+FRACTIONS = {3: "⅓", 4: "¼"}
+"""Weight of each part of Gen, by their number."""
 
 SPLITS = {
     "id": "ID",
@@ -135,7 +137,9 @@ def generalization(entry: Entry) -> dict[str, Any] | None:
     if not any(value is not None for row in rows for value in row["parts"]):
         return None
     names = sorted({name for templates in measures.templates.values() for name in templates})
+    weights = dict(zip(PARTS, entry.evidence.weights, strict=True))
     return {
+        "formula": _formula([part for part in PARTS if weights[part] > 0]),
         "rows": rows,
         "total": {
             "parts": [measures.model.parts.get(part) for part in PARTS],
@@ -153,6 +157,13 @@ def generalization(entry: Entry) -> dict[str, Any] | None:
         ],
         "hacked": wording.listed(measures.hacked),
     }
+
+
+def _formula(parts: Sequence[str]) -> str:
+    """How Gen is made of its parts, each of which counts alike."""
+    named = [f"λ {'ID' if part == 'id' else part.upper()}" for part in parts]
+    beside = "" if "id" in parts else " λ ID is no part of it."
+    return f"Gen = {FRACTIONS[len(parts)]} ({' + '.join(named)}) − forgotten.{beside}"
 
 
 def _part_row(entry: Entry, task: str) -> dict[str, Any]:

@@ -18,8 +18,9 @@ from crlbench.contract.conditions import (
 from crlbench.contract.records import RunRecord
 from crlbench.errors import EnvironmentUnfit
 from crlbench.run.archive import catalog_of
-from crlbench.run.cost import Workpiece
+from crlbench.run.cost import Workpiece, count_training
 from crlbench.run.progress import duration
+from crlbench.stats.measures import TRAIN_GREEDY
 
 RATE = 5e11
 """Units of cost that a core does in a second. Of the 59 entries of the leaderboard, on the machines
@@ -70,6 +71,10 @@ def replay_seconds(
         items += e.pass_draws * (e.curve_items + e.end_items)
     if updates is None:
         items += len(e.retain) * e.retain_items
+    if record.arm == "mode":  # and the start model the training prompts
+        stated = record.splits.get(TRAIN_GREEDY)
+        known = count_training(record.task.name, catalog, c.data.levels)
+        items += max(known, 0 if stated is None else stated.n)
     steps = iterations * c.optimization.epochs * c.optimization.minibatches
     work = Workpiece(model, record.task.name, catalog, c)
     try:

@@ -15,7 +15,7 @@ from crlbench.disk.names import ITEMS
 from crlbench.proof.facts import Facts
 from crlbench.stats.measures import PASS, PASS_SPLITS, TRAIN_GREEDY
 from crlbench.stats.pass_at_k import pass_by_k
-from crlbench.verdict.arm_agreement import must_differ
+from crlbench.verdict.arm_agreement import must_differ, wrong_share
 
 ALWAYS = (
     "reward", "score", "audit", "length", "truncated", "repetition", "group_variance",
@@ -58,6 +58,11 @@ SLACK = 1e-5
 
 PAID = 0.05
 """Mean reward below which both may be nothing at all."""
+LEAST_ITERATIONS = 8
+"""Iterations that should meet a wrong greedy answer, below which equal means may be chance."""
+DIFFERING = 0.25
+"""Share of them in which agreement pays otherwise than labels, at least. Equal counts also come by
+chance: in a third of the iterations where agreement with wrong answers is rare."""
 
 Column = Sequence[float | int | None]
 
@@ -177,8 +182,9 @@ def _check_rewards(facts: Facts) -> Iterator[Finding]:
 def _check_agreement(facts: Facts) -> Iterator[Finding]:
     """A mode arm is paid for whole completions, and not as the labels would pay.
 
-    Where the start model's greedy answers are wrong on some of the training prompts, agreement
-    and score cannot be equal in every iteration.
+    An iteration that meets a prompt with a wrong greedy answer of the start model seldom pays as
+    much for agreement as labels would, and one that meets none always does. So a run of several
+    iterations is refused where less than a quarter of those that should differ do.
     """
     budget, scale = facts.conditions.budget, facts.conditions.data.reward_scale
     paid = [reward / scale for reward in _column(facts, "reward")]
@@ -186,15 +192,17 @@ def _check_agreement(facts: Facts) -> Iterator[Finding]:
         if not is_whole(share * budget.rows):
             field = f"health.reward[{i}]"
             yield facts.finding(field, share * scale, f"a share of {budget.rows} completions")
-    if not must_differ(facts.record, len(paid)):
+    wrong = wrong_share(facts.record)
+    differing = len(paid) * (1.0 - (1.0 - wrong) ** budget.prompts)
+    if not must_differ(facts.record, len(paid)) or differing < LEAST_ITERATIONS:
         return
     pairs = zip(paid, _column(facts, "score"), strict=True)
-    equal = all(math.isclose(a, b, abs_tol=ROUNDED) for a, b in pairs)
-    if equal and math.fsum(paid) / len(paid) >= PAID:
-        wrong = 1 - facts.record.splits[TRAIN_GREEDY].start
+    unequal = sum(not math.isclose(a, b, abs_tol=ROUNDED) for a, b in pairs)
+    if unequal < DIFFERING * differing and math.fsum(paid) / len(paid) >= PAID:
+        equal = f"health.score in {len(paid) - unequal} of {len(paid)} iterations"
         why = f"the start answers {wrong:.0%} of the training prompts wrongly when greedy"
         expected = "agreement with the start model, which no label decides"
-        yield facts.finding("health.reward", "health.score in every iteration", expected, why)
+        yield facts.finding("health.reward", equal, expected, why)
 
 
 def _check_lengths(facts: Facts) -> Iterator[Finding]:

@@ -30,6 +30,9 @@ from crlbench.disk.names import POLICY_NAME
 from crlbench.proof.bands import FEW, LATER, LEARNED_REWARD, UNTAUGHT_LOSS, Band
 from crlbench.proof.facts import describe_status
 from crlbench.proof.replay import WHOLE, Trace
+from crlbench.proof.start_answers import START, start_within
+from crlbench.stats.measures import GREEDY, unit
+from crlbench.stats.novelty import is_right
 
 TENSORS = {
     "prompts": "prompt ids",
@@ -182,7 +185,7 @@ class _Beside:
         """What the start model answers, where a replay of the first iterations asked it."""
         if not self.trace.files:
             for ref in sorted(self.trace.items):
-                if ref.startswith("start/"):
+                if ref.startswith(START):
                     yield from self._end(ref, 0)
 
     # The parts of an iteration.
@@ -353,15 +356,19 @@ class _Beside:
             return
         a, b = before.astype(np.float64), after.astype(np.float64)
         gap, changed = abs(float(a.mean() - b.mean())), int((before != after).sum())
-        if ref.startswith("start/") and self.band.draw is not None:
-            # Nothing was learned yet: a few draws, or the last digits of a score.
-            within = int((np.abs(a - b) > LEARNED_REWARD).sum()) <= FEW
-        elif ref.startswith("start/"):
-            within = gap <= self.band.mean(before.size)
+        if ref.startswith(START):
+            within = start_within(ref, before, after, self.band, self._known())
         else:
             within = gap <= self.band.end + FEW / before.size
         what = f"items of {ref}, {changed} of {before.size}"
         yield Difference(update, what, float(a.mean()), float(b.mean()), within, gap)
+
+    def _known(self) -> np.ndarray | None:
+        """(N,) bool: what the replay's start model answers rightly when greedy."""
+        greedy, task = self.trace.vector(START + GREEDY), self.stored.record.task
+        if greedy is None:
+            return None
+        return is_right(np.asarray(unit(greedy[0], task.floor, task.ceiling)))
 
 
 def captured(

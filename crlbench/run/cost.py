@@ -6,6 +6,7 @@ The unit is a parameter times a byte of text run forward once: only ratios betwe
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -59,15 +60,30 @@ class Workpiece:
 
 
 def count_scored(cell: Cell, conditions: Conditions) -> int:
-    """Completions that are scored and not learned from; a control's end is not scored."""
+    """Completions that are scored and not learned from; a control's end is not scored.
+
+    A mode arm's start model also answers the training prompts.
+    """
     e, budget = conditions.evaluation, conditions.budget
     curve = (budget.grid // e.curve_every + 1) * e.curve_items
+    if cell.arm == "mode":
+        curve += count_training(cell.task, cell.catalog, conditions.data.levels)
     if cell.arm in CONTROLS:
         return curve
     transfer = (len(cell.tasks) - 1) * e.curve_items
     end = (e.end_draws + 1) * e.curve_items + 3 * e.end_items + len(e.retain) * e.retain_items
     end += e.pass_draws * (e.curve_items + e.end_items)
     return curve + transfer + end
+
+
+def count_training(task: str, catalog: tuple[str, ...], levels: Sequence[int]) -> int:
+    """Training prompts of a task at some of its levels, which are taken as equally many; 0 of a
+    task that cannot be read."""
+    try:
+        split = Catalog(catalog).task_card(task).splits["train"]
+    except (CrlbenchError, KeyError):
+        return 0
+    return round(split.count * len({*levels} & {*split.levels}) / len(split.levels))
 
 
 @lru_cache(maxsize=256)

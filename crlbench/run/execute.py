@@ -33,6 +33,7 @@ from crlbench.policy.weights.load import build_policy
 from crlbench.run import checkpoints, store
 from crlbench.run.admission import as_filed
 from crlbench.run.checkpoints import Checkpoint
+from crlbench.run.cost import count_training
 from crlbench.run.ends import Examiner, own_splits
 from crlbench.run.record import Finished, class_of, peak_memory, write_run
 from crlbench.run.starts import StartScores
@@ -289,9 +290,10 @@ def _begin_again(path: Path) -> str:
 def calibrate(cell: Cell) -> Figures:
     """What a cell costs here, from two real iterations: seconds by part, and peak memory.
 
-    ``startup_s`` leaves out the imports and the reading of weights, which a worker pays once.
+    ``startup_s`` leaves out the imports and the reading of weights, which a worker pays once, and
+    what a mode arm asks its start model, once per model and task (``greedy_s``). That,
     ``end_s`` and ``start_s`` (once per model) are computed from the time of one evaluation and
-    the rows of the ends.
+    the numbers of prompts.
     """
     conditions, subject, task = load(cell)
     start = time.monotonic()
@@ -302,11 +304,11 @@ def calibrate(cell: Cell) -> Figures:
         }
     )
     module = make_module(cell, short, subject, task)
+    startup = time.monotonic() - start
     if cell.arm == "mode":
         examiner = Examiner(subject.reader, conditions, cell.device)
         starts = start_scores(cell, examiner, module, lambda _: None)
         module.agreement, _ = starts.agreement(task, lambda: False)
-    startup = time.monotonic() - start
     marks: list[float] = []
     train(
         cell, short, subject, task, module, lambda _: marks.append(time.monotonic()), lambda: False
@@ -322,5 +324,6 @@ def calibrate(cell: Cell) -> Figures:
         "evaluation_s": evaluated - second,
         "end_s": per_row * (items + (len(cell.tasks) - 1) * e.curve_items),
         "start_s": per_row * items * len(cell.tasks),
+        "greedy_s": per_row * count_training(cell.task, cell.catalog, conditions.data.levels),
         "peak_memory_bytes": peak_memory(),
     }

@@ -25,6 +25,7 @@ from crlbench.catalog.frozen import Task
 from crlbench.contract.conditions import PROTOCOL
 from crlbench.contract.events import Emit
 from crlbench.disk.arrays import BadArrays, read_arrays
+from crlbench.disk.names import MODE_PART
 from crlbench.disk.reading import read_bytes
 from crlbench.errors import EnvironmentUnfit, Interrupted, ValidationError
 from crlbench.policy.policy import Policy
@@ -216,7 +217,7 @@ def _many(task: Task) -> str:
 
 
 def _mode(task: Task) -> str:
-    return f"{task.name}_mode"
+    return task.name + MODE_PART
 
 
 def _seed(task: Task) -> int:

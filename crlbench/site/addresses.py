@@ -56,7 +56,7 @@ def feed(site: Site) -> bytes:
         path = entry_path(stored.id, entry.model, entry.recipe)
         _link(item, site.url + quote(path, safe="/@"), "alternate")
         score = entry.axes["efficiency"]
-        summary = f"{wording.count(change['runs'], 'run')}; sample efficiency Λ "
+        summary = f"{wording.count(change['runs'], 'run')}; sample efficiency {score.sign} "
         summary += f"{wording.number(score.value)} {words.span(score.interval)}".strip()
         _text(item, "summary", f"{summary}. Fingerprint {stored.board.fingerprint}.")
     return _to_bytes(root)

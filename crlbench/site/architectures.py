@@ -12,12 +12,11 @@ from crlbench.pages import words
 from crlbench.site.effects import Drawing, Effects, drawings
 from crlbench.site.facets import parameters
 from crlbench.site.pages import Page, model_slug
-from crlbench.site.pairs import Pairs
 from crlbench.site.source import Site, StoredBoard
 from crlbench.site.zoo import Animal, Zoo, differences, find_bundled, zoos
 from crlbench.stats.measures import ID
 from crlbench.verdict.ablation import FieldChange
-from crlbench.verdict.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis
+from crlbench.verdict.axes import AXES, AXIS_WORDS, Axis
 from crlbench.verdict.board import rank_entries
 from crlbench.verdict.entry import Entry
 from crlbench.verdict.pairs import Effect
@@ -86,7 +85,6 @@ def pages(site: Site) -> Iterator[Page]:
         data={
             "exhibits": [one for one in exhibits if one is not None],
             "axes": AXES,
-            "signs": AXIS_SIGNS,
         },
         section="architectures",
     )
@@ -122,7 +120,9 @@ def _make_exhibit(zoo: Zoo, stored: StoredBoard, recipe: str) -> Exhibit:
         recipe=recipe,
         tasks=board.tasks,
         designs=tuple(learners[one.slug] for one in zoo.designs),
-        answers=tuple(_answer(axis, rankings[axis], design_entries) for axis in AXES),
+        answers=tuple(
+            _answer(axis, board.signs[axis], rankings[axis], design_entries) for axis in AXES
+        ),
         contrasts=tuple(_contrasts(zoo, stored, learners)),
     )
 
@@ -161,9 +161,9 @@ def _starts(stored: StoredBoard, entry: Entry) -> dict[str, float]:
 
 
 def _answer(
-    axis: Axis, axis_ranking: AxisRanking, entries: Sequence[Entry]
+    axis: Axis, sign: str, axis_ranking: AxisRanking, entries: Sequence[Entry]
 ) -> tuple[Axis, str, str, str]:
-    title = f"{AXIS_WORDS[axis].capitalize()} {AXIS_SIGNS[axis]}"
+    title = f"{AXIS_WORDS[axis].capitalize()} {sign}"
     names = {entry.name: entry.display_name for entry in entries}
     ranking = axis_ranking.ranking
     first = [s for s in ranking.standings if s.tier == 1]
@@ -187,7 +187,7 @@ def _contrasts(zoo: Zoo, stored: StoredBoard, learners: dict[str, Learner]) -> I
     if middle is None:
         return
     yield _contrast(
-        stored.pairs,
+        stored,
         "designs",
         f"Do checkpoints of other designs differ from {middle.animal.card.display_name}?",
         "Equal size, the same documents in the same order: the design differs, with one checkpoint "
@@ -199,7 +199,7 @@ def _contrasts(zoo: Zoo, stored: StoredBoard, learners: dict[str, Learner]) -> I
         sizes = [learners[one.slug] for one in zoo.sizes]
         base = next((one for one in sizes if one in designs), sizes[0])
         yield _contrast(
-        stored.pairs,
+            stored,
             "size",
             "Do checkpoints of other sizes differ?",
             "One design, the same documents: the width differs, one checkpoint for each size.",
@@ -208,7 +208,7 @@ def _contrasts(zoo: Zoo, stored: StoredBoard, learners: dict[str, Learner]) -> I
         )
     for before, after in zoo.tuned_pairs:
         yield _contrast(
-        stored.pairs,
+            stored,
             f"tuned-{after.slug}",
             "Does fine-tuning first help?",
             "The same checkpoint, with and without supervised fine-tuning on the format of the "
@@ -227,7 +227,7 @@ def _reference(stored: StoredBoard, designs: Sequence[Learner]) -> Learner | Non
 
 
 def _contrast(
-    pairs: Pairs,
+    stored: StoredBoard,
     key: str,
     question: str,
     about: str,
@@ -235,7 +235,7 @@ def _contrast(
     others: Sequence[Learner],
 ) -> Contrast:
     ran = [one for one in others if one.entry is not None and base.entry is not None]
-    by_slug = {one.animal.slug: pairs.compare(base.entry, one.entry).axes for one in ran}
+    by_slug = {one.animal.slug: stored.pairs.compare(base.entry, one.entry).axes for one in ran}
     labels = [(one.animal.card.display_name, by_slug[one.animal.slug]) for one in ran]
     return Contrast(
         key=key,
@@ -245,7 +245,7 @@ def _contrast(
         others=tuple(others),
         changes={one.animal.slug: differences(base.animal, one.animal) for one in others},
         effects=by_slug,
-        drawings=drawings(labels) if labels else {},
+        drawings=drawings(labels, stored.board.signs) if labels else {},
         sentences=tuple(_sentence(name, by_axis) for name, by_axis in labels),
     )
 

@@ -53,6 +53,7 @@ def _page(site: Site, stored: StoredBoard, recipe: str, path: str) -> Iterator[P
             "recipes": [(name, len(stored.entries(name))) for name in stored.recipes],
             "models": len({entry.model for entry in stored.entries(recipe)}),
             "sizes": _sizes(stored, recipe),
+            "arms": ",".join(board.rules.arms),
             "track": "" if track is None else track.summary[:1].lower() + track.summary[1:],
         },
         section="board",

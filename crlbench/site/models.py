@@ -23,7 +23,7 @@ from crlbench.site.pages import Keyed, Made, Page, model_path, recipes_path
 from crlbench.site.pairs import Wanted
 from crlbench.site.recipes import list_compared_models
 from crlbench.site.source import Site, StoredBoard
-from crlbench.verdict.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis
+from crlbench.verdict.axes import AXES, AXIS_WORDS, Axis
 from crlbench.verdict.entry import Entry
 
 INDEX = "models/index.html"
@@ -160,8 +160,9 @@ def _in_short(model: Model) -> str:
     number = _tier(stored, entry)
     tier = "" if number is None else f", tier {number}"
     more = f"; {len(model.entries) - 1} more" if len(model.entries) > 1 else ""
-    value = wording.number(entry.axes["efficiency"].value)
-    return f"{_where(stored, entry)}: Λ {value}{tier}{more}"
+    score = entry.axes["efficiency"]
+    value = f"{score.sign} {wording.number(score.value)}"
+    return f"{_where(stored, entry)}: {value}{tier}{more}"
 
 
 def _where(stored: StoredBoard, entry: Entry) -> str:
@@ -186,7 +187,7 @@ def _page(
             "texts": [] if model.card is None else _texts(model.card),
             "digests": sorted(_digests(model).items()),
             "changed": _describe_change(model),
-            "axes": [(AXIS_SIGNS[axis], AXIS_WORDS[axis].capitalize()) for axis in AXES],
+            "axes": [(_signs(model, axis), AXIS_WORDS[axis].capitalize()) for axis in AXES],
             "rows": [_row(stored, entry) for stored, entry in model.entries],
             "recipes": _recipes(model, recipe_pages),
             "articles": [
@@ -236,9 +237,15 @@ def _row(stored: StoredBoard, entry: Entry) -> dict[str, Any]:
     }
 
 
+def _signs(model: Model, axis: Axis) -> str:
+    """The symbol of an axis; of boards of two protocols both."""
+    return " or ".join(dict.fromkeys(stored.board.signs[axis] for stored, _ in model.entries))
+
+
 def _score(stored: StoredBoard, entry: Entry, axis: Axis) -> dict[str, Any]:
     score = entry.axes[axis]
     return {
+        "sign": score.sign,
         "value": score.value,
         "interval": score.interval,
         "place": place(entry, stored.board, axis)[0],

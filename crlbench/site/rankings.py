@@ -10,8 +10,9 @@ from crlbench.disk.hashing import digest
 from crlbench.site.cache import Cache
 from crlbench.site.kept_tests import KeptTests
 from crlbench.site.known import Known, packed_text
-from crlbench.verdict.board import Improvement, Ranked, improvement_of
+from crlbench.verdict.board import Ranked
 from crlbench.verdict.entry import Entry
+from crlbench.verdict.improvements import Improvement, improvement_of
 from crlbench.verdict.ranking import AxisRanking
 
 
@@ -49,7 +50,7 @@ class KeptRankings:
         ]
 
     def improvement(self, entries: Sequence[Entry]) -> Improvement:
-        """As :func:`crlbench.verdict.board.improvement_of`."""
+        """As :func:`crlbench.verdict.improvements.improvement_of`."""
         if not (key := _key(["improvement"], entries)):
             return improvement_of(entries)
         if not self._known.has(key):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -16,7 +16,7 @@ from crlbench.site.families import Family, families
 from crlbench.site.pages import Page, model_slug, recipes_path
 from crlbench.site.source import Site, StoredBoard
 from crlbench.verdict.ablation import FieldChange
-from crlbench.verdict.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis, AxisScore
+from crlbench.verdict.axes import AXES, AXIS_WORDS, Axis, AxisScore
 from crlbench.verdict.compare import score_on
 from crlbench.verdict.entry import Entry
 from crlbench.verdict.pairs import Call
@@ -92,7 +92,7 @@ class RateCell:
     bases: Effects
     """Effects against the base of the recipe at this rate; empty without one."""
     best: bool
-    """Highest Λ of its row, which was seen before it was named."""
+    """Highest sample efficiency of its row, which was seen before it was named."""
     failed: int
     """Runs that ended by a failure rule or vanished, of these tasks."""
     runs: int
@@ -154,7 +154,7 @@ def pages(site: Site) -> Iterator[Page]:
             "boards": visible,
             "silent": [one.stored for one in boards if one not in visible],
             "signs": SIGNS,
-            "axes": [(axis, AXIS_SIGNS[axis], AXIS_WORDS[axis].capitalize()) for axis in AXES],
+            "axes": [(axis, AXIS_WORDS[axis].capitalize()) for axis in AXES],
         },
         section="recipes",
     )
@@ -201,7 +201,8 @@ def _groups_of(one: Techniques, model: str) -> list[dict[str, Any]]:
         rows = [row for row in group.rows if model in row.cells and row.cells[model].effects]
         if base is not None and rows:
             by_recipe = [(row.recipe, row.cells[model].effects) for row in rows]
-            figures: dict[Axis, Drawing] = drawings(by_recipe)
+            signs = one.stored.board.signs
+            figures: dict[Axis, Drawing] = drawings(by_recipe, signs)
             panels.append({"group": group, "base": base, "rows": rows, "drawings": figures})
     return panels
 
@@ -222,7 +223,8 @@ def techniques_of(family: Family) -> Techniques:
         models={e.model: e.display_name for e in everyone if e.model in names},
         slugs={e.model: model_slug(e.model) for e in everyone},
         groups=groups,
-        answers=tuple(_answer(axis, groups) for axis in AXES) if groups else (),
+        answers=tuple(_answer(axis, stored.board.signs[axis], groups) for axis in AXES)
+        if groups else (),
         verdicts=verdicts,
         chance=f"{words.chance_of_a_false_verdict(verdicts):.0%}" if verdicts > 1 else "",
         rates=rates,
@@ -259,7 +261,7 @@ def _config(stored: StoredBoard, recipe: str) -> dict[str, Any]:
     return next(run.record.algo.config for run in stored.runs if run.recipe == recipe)
 
 
-def _answer(axis: Axis, groups: Sequence[Group]) -> Answer:
+def _answer(axis: Axis, sign: str, groups: Sequence[Group]) -> Answer:
     rows = [(group.base, row) for group in groups for row in group.rows]
     calls = [name for _, row in rows for name in row.calls(axis)]
     helpful = []
@@ -273,7 +275,7 @@ def _answer(axis: Axis, groups: Sequence[Group]) -> Answer:
             helpful.append((-len(models), row.recipe, base, wording.listed(models)))
     return Answer(
         axis=axis,
-        sign=AXIS_SIGNS[axis],
+        sign=sign,
         title=AXIS_WORDS[axis].capitalize(),
         counts=count_calls(calls),
         helpful=tuple((recipe, base, models) for _, recipe, base, models in sorted(helpful)),
@@ -281,7 +283,7 @@ def _answer(axis: Axis, groups: Sequence[Group]) -> Answer:
 
 
 def _rates(family: Family) -> Rates | None:
-    """Λ by learning rate, of what was run at two rates or more."""
+    """Scores by learning rate, of what was run at two rates or more."""
     rates, names = tuple(family.by_rate), family.names
     main, recipes = techniques.main_base(names), sorted({recipe for _, recipe in names})
     rows = []
@@ -298,24 +300,31 @@ def _rates(family: Family) -> Rates | None:
     pairs = {(row.model, row.recipe) for row in rows}
     models = {model for model, _ in pairs}
     absent = {recipe for model, recipe in names if model in models and (model, recipe) not in pairs}
-    answers = [_rate_answer(i, rates, family.rate, rows) for i in range(len(rates))]
+    signs = family.home.board.signs
+    answers = [_rate_answer(i, rates, family.rate, rows, signs) for i in range(len(rates))]
     sentences = tuple(filter(None, answers))
     return Rates(rates, family.rate, tuple(rows), sentences, tuple(sorted(absent)))
 
 
-def _rate_answer(i: int, rates: Sequence[float], home: float, rows: Sequence[RateRow]) -> str:
+def _rate_answer(
+    i: int,
+    rates: Sequence[float],
+    home: float,
+    rows: Sequence[RateRow],
+    signs: Mapping[Axis, str],
+) -> str:
     """What a rate did to the recipes, and whether it changed their order; empty for the board's."""
     here = [(row, cell) for row in rows if (cell := row.cells[i]) is not None]
     if rates[i] == home or not here:
         return ""
-    tally = _tallies([cell.effects for _, cell in here])
+    tally = _tallies([cell.effects for _, cell in here], signs)
     parts = [
         f"At {techniques.rate_words(rates[i])}, against the same recipe at "
         f"{techniques.rate_words(home)}: {tally}."
     ]
     if against := [(row.base, cell.bases) for row, cell in here if row.base and cell.bases]:
         names = wording.listed(sorted({base for base, _ in against}))
-        tallies = _tallies([by_axis for _, by_axis in against])
+        tallies = _tallies([by_axis for _, by_axis in against], signs)
         parts.append(f"Against {names} at this rate: {tallies}.")
     several = len({row.model for row in rows}) > 1
     failures = sorted((-cell.failed, _recipe_label(row, several), cell.runs) for row, cell in here)
@@ -329,13 +338,13 @@ def _recipe_label(row: RateRow, several: bool) -> str:
     return f"{row.recipe} of {model_slug(row.model)}" if several else row.recipe
 
 
-def _tallies(every: Sequence[Effects]) -> str:
+def _tallies(every: Sequence[Effects], signs: Mapping[Axis, str]) -> str:
     """``Λ 1 equivalent, 8 worse; Stab 9 equivalent; Gen 9 equivalent``."""
     parts = []
     for axis in AXES:
         numbers = count_calls([one[axis].call for one in every if one])
         if tally := ", ".join(f"{number} {call}" for call, number in numbers.items()):
-            parts.append(f"{AXIS_SIGNS[axis]} {tally}")
+            parts.append(f"{signs[axis]} {tally}")
     return "; ".join(parts) or "no number"
 
 

@@ -31,7 +31,7 @@ from crlbench.site.source import Site, StoredBoard
 from crlbench.stats.measures import ID
 from crlbench.verdict.attempts import Attempts, key_of
 from crlbench.verdict.entry import Entry
-from crlbench.verdict.run_measures import full_curve
+from crlbench.verdict.run_curve import full_curve
 from crlbench.verdict.runs import Run
 from crlbench.verdict.task_summary import SeedSummary, TaskSummary
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +15,12 @@ from crlbench.site.families import by_recipe
 from crlbench.site.pages import Page, model_slug
 from crlbench.site.source import Site, StoredBoard
 from crlbench.stats.stability import PARTS
+from crlbench.stats.stress import STRESS_PARTS
 from crlbench.verdict.axes import AxisScore
 from crlbench.verdict.entry import Entry
 
 FRONT = "stability.html"
+NUMBERS = {3: "three", 4: "four"}
 ABOUT = {
     "dispersion": "how near to each other the seeds end; 1 is all at one place",
     "drawdown": "how much of the highest gain is kept; 1 is all of it",
@@ -26,6 +28,8 @@ ABOUT = {
     "failure": "how likely a run does not fail; never quite 1, because few runs prove little",
 }
 """What each share says."""
+ABOUT_2 = ABOUT | {"failure": "the share of runs that no rule ends"}
+"""The same under protocol CRL-2, where a share is the mean of the calm and of the stress runs."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,11 @@ class Lab:
     rows: tuple[Row, ...]
 
     @property
+    def parts(self) -> list[tuple[str, str]]:
+        """Label and meaning of each share that its protocol has."""
+        return _parts(self.stored)
+
+    @property
     def has_failures(self) -> bool:
         """Whether any run failed."""
         return any(row.failures for row in self.rows)
@@ -64,18 +73,34 @@ class Lab:
 
 def pages(site: Site) -> Iterator[Page]:
     """The one page."""
+    boards = by_recipe(site, _lab)
+    of_labs = [lab.parts for board in boards for lab in board] or [[]]
+    counts = sorted({len(parts) for parts in of_labs}, reverse=True)
     yield Page(
         path=FRONT,
         template="stability.html.j2",
         title="Stability lab: what makes a run stable?",
-        about="The four shares of stability of every entry, the end of every seed, drawdowns, and "
-        "failed runs by rule.",
+        about=f"The {_number(counts)} shares of stability of every entry, the end of every seed, "
+        "drawdowns, and failed runs by rule.",
         data={
-            "boards": by_recipe(site, _lab),
-            "parts": [(LABELS[part], ABOUT[part]) for part in PARTS],
+            "boards": boards,
+            "parts": list(dict.fromkeys(part for parts in of_labs for part in parts)),
+            "number": _number(counts),
+            "stressed": any(lab.stored.board.rules.stressed for board in boards for lab in board),
         },
         section="stability",
     )
+
+
+def _parts(stored: StoredBoard) -> list[tuple[str, str]]:
+    if stored.board.rules.stressed:
+        return [(LABELS[part], ABOUT_2[part]) for part in STRESS_PARTS]
+    return [(LABELS[part], ABOUT[part]) for part in PARTS]
+
+
+def _number(counts: Sequence[int]) -> str:
+    """How many shares there are, in words; two protocols have two numbers of them."""
+    return " or ".join(NUMBERS[count] for count in counts if count) or NUMBERS[len(PARTS)]
 
 
 def _lab(stored: StoredBoard, recipe: str) -> Lab | None:
@@ -94,7 +119,7 @@ def _row(stored: StoredBoard, entry: Entry, lab: dict[str, Any]) -> Row:
         slug=model_slug(entry.model),
         tier=ranking.tier(entry.name),
         score=entry.axes["stability"],
-        shares=lab["shares"],
+        shares={label: lab["shares"][label] for label, _ in _parts(stored)},
         drawdown=lab["drawdown"],
         figure=Markup(ends_strip(f"Ends of the seeds of {entry.display_name}", lab["ends"])),
         failures=_failures(stored, entry),

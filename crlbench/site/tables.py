@@ -27,7 +27,10 @@ WHERE = (
     Column("recipe", "text", "the algorithm, with its flips"),
 )
 """The first columns of every table of entries and runs."""
-
+AXIS_COLUMN = Column(
+    "axis", "text", "efficiency (Λ, under CRL-2 Λ_new), stability (Stab) or generalization (Gen)"
+)
+"""The axis of a row."""
 
 ENTRY_COLUMNS = (
     *WHERE,
@@ -48,7 +51,7 @@ ENTRY_COLUMNS = (
     Column("seeds", "whole", "of every task, real arm"),
     Column("failed", "whole", "runs that ended by a failure rule"),
     Column("vanished", "whole", "planned runs without a record; they count as failed"),
-    Column("axis", "text", "efficiency (Λ), stability (Stab) or generalization (Gen)"),
+    AXIS_COLUMN,
     Column("value", "number", "the headline: seeds inside a task, then the mean over tasks"),
     Column("low", "number", "lower end of its 95 % interval, on these tasks", "interval.low"),
     Column("high", "number", "upper end", "interval.high"),
@@ -72,12 +75,12 @@ ENTRY_COLUMNS = (
     Column("net", "number", "Λ* = Λ - Λ(placebo); efficiency rows only", "net.value"),
     Column("net_low", "number", "lower end of its 95 % interval", "net.interval.low"),
     Column("net_high", "number", "upper end", "net.interval.high"),
-    Column("all_items", "number", "Λ over all items; efficiency rows only"),
+    Column("lambda_all", "number", "Λ over all items; efficiency rows only"),
     Column("learned_known", "number", "L on items that the start answers rightly when greedy"),
     Column("learned_new", "number", "L on the other items: the two add up to L"),
-    Column("new_items", "number", "Λ_new: Λ on the other items alone; empty if saturated"),
-    Column("strict_items", "number", "the same without second choices of the start model"),
-    Column("mode", "number", "Λ under agreement with the start model"),
+    Column("lambda_new", "number", "Λ_new: Λ on the other items alone; empty if saturated"),
+    Column("lambda_strict", "number", "the same without second choices of the start model"),
+    Column("lambda_mode", "number", "Λ under agreement with the start model"),
     Column("taught", "number", "Λ - Λ(mode)"),
 )
 
@@ -142,12 +145,12 @@ def _beside(stored: StoredBoard, entry: Entry) -> Subject:
     """What stands beside Λ."""
     brief = stored.brief(entry)
     found = brief["numbers"] | pick(entry.placebo, "lam", "net")
-    found |= {"all_items": brief["lam"]}
+    found |= {"lambda_all": brief["lam"]}
     if (known := entry.novelty) is not None:
         found |= {"learned_known": known.known, "learned_new": known.new}
-        found |= {"new_items": known.lam_new, "strict_items": known.lam_strict}
+        found |= {"lambda_new": known.lam_new, "lambda_strict": known.lam_strict}
     if entry.mode is not None:
-        found |= {"mode": entry.mode.lam.value, "taught": entry.mode.net.value}
+        found |= {"lambda_mode": entry.mode.lam.value, "taught": entry.mode.net.value}
     return found
 
 
@@ -173,7 +176,7 @@ EFFECT = ("value", "interval", "inner", "correlation", "more_seeds", "n")
 
 PAIR_COLUMNS = (
     WHERE[0],
-    Column("axis", "text", "efficiency (Λ), stability (Stab) or generalization (Gen)"),
+    AXIS_COLUMN,
     Column("a", "text", "entry, model@revision/recipe"),
     Column("b", "text", "the other one"),
     *DIFFERENCE,

@@ -20,11 +20,14 @@ from crlbench.site.known import Job
 from crlbench.site.pages import Page, model_slug
 from crlbench.site.shelf import release_shelves
 from crlbench.site.source import Site, StoredBoard
+from crlbench.stats.generalization import PARTS, WEIGHTS, WEIGHTS_2
 from crlbench.verdict.axes import Estimate
 from crlbench.verdict.packing import Packer, unpack_plain
 from crlbench.verdict.transfers import Transfers, mean_transfer, transfer_replicates
 
 FRONT = "transfer.html"
+SHARES = {WEIGHTS[-1]: "a quarter", WEIGHTS_2[-1]: "a third"}
+"""Weights of transfer in Gen, in words."""
 LEFT = 2
 """Recipes that are left to the page."""
 KEPT = "matrices"
@@ -91,10 +94,20 @@ def pages(site: Site) -> Iterator[Page]:
         title="Does one task help another?",
         about="Transfer between tasks: what training on one does to the score on every other, "
         "with intervals, averaged over models and model by model.",
-        data={"boards": by_recipe(site, partial(_transfer, site.cache))},
+        data={
+            "boards": by_recipe(site, partial(_transfer, site.cache)),
+            "share": _share_of_gen(site),
+        },
         section="transfer",
         scripts=("static/choose.js",),
     )
+
+
+def _share_of_gen(site: Site) -> str:
+    """What transfer weighs in Gen, in words; on boards of two protocols both."""
+    weights = {stored.board.rules.weights[PARTS.index("transfer")] for stored in site.boards}
+    words = [name for weight, name in SHARES.items() if weight in weights]
+    return f"{' or '.join(words)} of"
 
 
 def transfer_jobs(site: Site) -> list[Job]:

@@ -88,15 +88,22 @@ def divide(greedy: np.ndarray, draws: np.ndarray | None = None) -> Division:
     return Division(known, ~known & (is_right(draws).sum(axis=0) >= SECOND_CHOICE))
 
 
-def learned_parts(learned: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """(2, n) L_known and L_new of each seed.
+def learned_parts(
+    learned: np.ndarray, known: np.ndarray, fallen: np.ndarray | float = 0.0
+) -> np.ndarray:
+    """(2, n) L_known and L_new of each seed; they add up to L.
+
+    A failed run falls to 0 on the new items, or to their start if that is lower: by that rule
+    failing earns nothing there. Its L_known is what is left of L.
 
     Args:
         learned: (n, N) what each item adds to L, times N: ``ItemTable.learned``.
         known: (N,) bool.
+        fallen: (n,) what that rule adds to L_new where all items together fall by another one.
     """
     groups = np.stack([known, ~known]).astype(np.float64)
-    return groups @ learned.T / learned.shape[1]
+    shift = np.array([[-1.0], [1.0]]) * np.broadcast_to(fallen, len(learned))
+    return groups @ learned.T / learned.shape[1] + shift
 
 
 @dataclass(frozen=True)
@@ -162,6 +169,7 @@ def novelty(
     learned: np.ndarray,
     lam_new: np.ndarray | None,
     lam_strict: np.ndarray | None,
+    fallen: np.ndarray | float = 0.0,
 ) -> Novelty:
     """What of one task was known before.
 
@@ -169,8 +177,9 @@ def novelty(
         learned: (n, N) as for :func:`learned_parts`.
         lam_new: (n,) Λ of each seed on the new items; None for fewer than 64.
         lam_strict: the same on the strict set.
+        fallen: as for :func:`learned_parts`.
     """
-    known, new = learned_parts(learned, division.known).mean(axis=1)
+    known, new = learned_parts(learned, division.known, fallen).mean(axis=1)
     strict = division.strict
     return Novelty(
         new_items=int(division.new.sum()),

@@ -71,4 +71,4 @@ class PassAtK:
     start: dict[int, float]
     """By k."""
     end: dict[int, float] | None
-    """Mean over the seeds; None where a run was not scored at its end."""
+    """Mean over the seeds, 0 for a failed run; None where no run was scored at its end."""

@@ -365,12 +365,15 @@ class ModelStability:
     """Why there is no value."""
 
 
-def model_stability(tasks: Mapping[str, TaskStability], board: Iterable[str]) -> ModelStability:
+def model_stability(
+    tasks: Mapping[str, TaskStability], board: Iterable[str], unstressed: str = ""
+) -> ModelStability:
     """Mean over the rated tasks, of which half of the board's must be.
 
     Args:
         tasks: by name; a task of the board without runs is absent.
         board: names of the K tasks.
+        unstressed: why there can be no stress arm, where Stab rests on one; a clause.
     """
     names = sorted(board)
     rated = tuple(n for n in names if n in tasks and tasks[n].rating == "rated")
@@ -379,7 +382,8 @@ def model_stability(tasks: Mapping[str, TaskStability], board: Iterable[str]) ->
     reason = None if enough else f"rated on {len(rated)} of {len(names)} tasks, half are needed"
     without = [name for name in rated if by_task[name].value is None]
     if enough and without:
-        reason = f"no three runs of the stress arm on {', '.join(without)} (--arm stress)"
+        cure = "--arm stress" if not unstressed else f"there can be none: {unstressed}"
+        reason = f"no three runs of the stress arm on {', '.join(without)} ({cure})"
     value = _mean_of(by_task, rated) if reason is None else None
     return ModelStability(tasks=by_task, rated=rated, value=value, reason=reason)
 

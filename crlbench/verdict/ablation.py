@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from crlbench.base.added import added_field
 from crlbench.base.parallel import on_one_thread
 from crlbench.contract.dynamics import UPDATE_STATS
 from crlbench.contract.study import STUDY_NAME, Arm, Comparison
@@ -25,20 +26,17 @@ from crlbench.stats.intervals import (
     ROOT_SEED,
     Interval,
     Paired,
-    Replicates,
-    Stratum,
     Verdict,
     enough_seeds,
     expanded,
     paired,
-    plain_mean,
-    resample,
 )
-from crlbench.stats.measures import MIN_HEADROOM, Constants, ItemTable
-from crlbench.stats.resampling import axis_interval, efficiency_replicates
+from crlbench.stats.measures import MIN_HEADROOM
+from crlbench.stats.novelty import LEAST_NEW
 from crlbench.verdict.alarms import series
-from crlbench.verdict.axes import Estimate
-from crlbench.verdict.run_measures import RunMeasure, item_table, measure
+from crlbench.verdict.axes import AXIS_SIGNS, NEW_SIGN, Estimate
+from crlbench.verdict.measured_arm import MeasuredArm
+from crlbench.verdict.plain_data import plain
 from crlbench.verdict.runs import Run
 from crlbench.verdict.study_runs import (
     Cells,
@@ -46,6 +44,7 @@ from crlbench.verdict.study_runs import (
     common_seeds,
     counted_cells,
     only_shortened,
+    ranks_new,
     read_study,
 )
 
@@ -81,14 +80,14 @@ class ArmSummary:
     fingerprint: str
     changes: tuple[FieldChange, ...]
     lam: Estimate
-    """Task-balanced headline Λ over the common seeds."""
+    """Task-balanced headline over the common seeds: Λ, or Λ_new where that ranks."""
     area: float | None
     """E: mean over tasks and seeds."""
     start: float | None
     end: float | None
     """Share of held-out prompts answered correctly, mean over tasks and seeds."""
     effect: Paired | None
-    """Λ of the arm minus Λ of the base; None for the base itself."""
+    """The headline of the arm minus that of the base; None for the base itself."""
     tasks: tuple[TaskEffect, ...]
     failed: tuple[str, ...]
     missing: tuple[str, ...]
@@ -149,10 +148,17 @@ class Ablation:
     waiting: int
     """Arms without a number yet."""
     bootstrap: dict[str, Any]
+    new: bool = added_field(False)
+    """Whether Λ is Λ_new, of the new items alone."""
+
+    @property
+    def sign(self) -> str:
+        """The symbol of what is compared."""
+        return NEW_SIGN if self.new else AXIS_SIGNS["efficiency"]
 
     def to_json(self) -> str:
         """Canonical, indented JSON; floats in full precision."""
-        return json.dumps(asdict(self), indent=1, sort_keys=True, allow_nan=False) + "\n"
+        return json.dumps(plain(self), indent=1, sort_keys=True, allow_nan=False) + "\n"
 
 
 @on_one_thread
@@ -189,6 +195,7 @@ def summarise_study(
         comparisons=tuple(summaries),
         verdicts={name: verdicts.count(name) for name in names},
         waiting=len(arms) - len(verdicts),
+        new=ranks_new(root, read.runs),
         bootstrap={
             "seed": seed,
             "replicates": replicates,
@@ -213,7 +220,7 @@ def _comparison(
         for cells in arm_cells
         for run in cells.values()
     }
-    measured = [_Measured(cells, seeds, constants, replicates, seed) for cells in arm_counts]
+    measured = [MeasuredArm(cells, seeds, constants, replicates, seed) for cells in arm_counts]
     base, *others = (
         _arm(arm, m, measured[0], margin, comparison, cells, index > 0)
         for index, (arm, m, cells) in enumerate(zip(arms, measured, arm_counts, strict=True))
@@ -233,72 +240,10 @@ def _comparison(
     )
 
 
-class _Measured:
-    """The common runs of one arm: measures, item tables and replicates per task."""
-
-    def __init__(
-        self,
-        cells: Cells,
-        seeds: dict[str, tuple[int, ...]],
-        constants: Constants,
-        replicates: int,
-        seed: int,
-    ) -> None:
-        self.count, self.seed = replicates, seed
-        groups = {t: [cells[t, i] for i in indices] for t, indices in seeds.items() if cells}
-        self.runs = {task: [measure(run, constants) for run in g] for task, g in groups.items()}
-        self.tables = {task: item_table(group) for task, group in groups.items()}
-        self.replicates: dict[str, Replicates] = {
-            task: efficiency_replicates(
-                task,
-                table,
-                np.array([m.lam for m in self.runs[task]]),
-                count=replicates,
-                seed=seed,
-            )
-            for task, table in self.tables.items()
-            if table is not None
-        }
-
-    @property
-    def whole(self) -> bool:
-        """Whether every task has an area, so that there is a headline."""
-        return bool(self.replicates) and len(self.replicates) == len(self.tables)
-
-    def mean(self, name: str) -> float | None:
-        """Mean over seeds, then over tasks, of one number of :class:`RunMeasure`."""
-        values = [[getattr(m, name) for m in runs] for runs in self.runs.values()]
-        if not values or any(v is None for task in values for v in task):
-            return None
-        return float(np.mean([np.mean(task) for task in values]))
-
-    def headline(self) -> Estimate:
-        measures: list[list[RunMeasure]] = list(self.runs.values())
-        n = min((len(runs) for runs in measures), default=0)
-        if not self.whole:
-            return Estimate(None, None, n)
-        parts = list(self.replicates.values())
-        return Estimate(float(np.mean([p.location for p in parts])), axis_interval(parts), n)
-
-    def areas(self) -> np.ndarray:
-        """(R,) replicates of E, mean over seeds and tasks."""
-        strata = [
-            plain_mean(resample(_area_stratum(task, table), self.count, self.seed))
-            for task, table in self.tables.items()
-        ]
-        return np.mean(strata, axis=0)
-
-
-def _area_stratum(task: str, table: ItemTable) -> Stratum:
-    """E = H + L of the seeds of a task, items resampled."""
-    items = (table.learned + table.head).T
-    return Stratum(task, items.mean(axis=0), len(items), lambda weights: weights @ items)
-
-
 def _arm(
     arm: Arm,
-    arm_runs: _Measured,
-    base: _Measured,
+    arm_runs: MeasuredArm,
+    base: MeasuredArm,
     margin: float,
     comparison: Comparison,
     cells: Cells,
@@ -329,11 +274,13 @@ def _arm(
     )
 
 
-def _effect(base: _Measured, arm_runs: _Measured, margin: float) -> Paired:
+def _effect(base: MeasuredArm, arm_runs: MeasuredArm, margin: float) -> Paired:
     return paired(list(base.replicates.values()), list(arm_runs.replicates.values()), margin)
 
 
-def _task_effects(base: _Measured, arm_runs: _Measured, margin: float) -> tuple[TaskEffect, ...]:
+def _task_effects(
+    base: MeasuredArm, arm_runs: MeasuredArm, margin: float
+) -> tuple[TaskEffect, ...]:
     effects = []
     for task, arm in arm_runs.replicates.items():
         effect = paired([base.replicates[task]], [arm], margin)
@@ -364,7 +311,7 @@ def _dynamics(runs: Sequence[Run]) -> dict[str, float]:
     return means
 
 
-def _sensitivity(comparison: Comparison, measured: Sequence[_Measured]) -> Sensitivity | None:
+def _sensitivity(comparison: Comparison, measured: Sequence[MeasuredArm]) -> Sensitivity | None:
     """S over the arms that ran."""
     base, arms = measured[0], list(zip(comparison.arms, measured[1:], strict=True))
     ran = [(arm, m, m.mean("E")) for arm, m in arms if m.whole]
@@ -382,7 +329,7 @@ def _sensitivity(comparison: Comparison, measured: Sequence[_Measured]) -> Sensi
     )
 
 
-def _sensitivity_interval(base: _Measured, arms: Sequence[_Measured]) -> Interval | None:
+def _sensitivity_interval(base: MeasuredArm, arms: Sequence[MeasuredArm]) -> Interval | None:
     sizes = [len(runs) for runs in base.runs.values()]
     centre = base.areas()
     if not enough_seeds(sizes) or float(centre.min()) <= 0:
@@ -396,7 +343,7 @@ def _notes(
     base: ArmSummary,
     arms: Sequence[ArmSummary],
     shortened: bool,
-    measured: _Measured,
+    measured: MeasuredArm,
 ) -> list[str]:
     notes = []
     if shortened:
@@ -413,6 +360,12 @@ def _notes(
         notes.append(
             f"{missing} of the planned runs {'is' if missing == 1 else 'are'} missing; the same "
             "command runs them."
+        )
+    if measured.saturated:
+        counts = [f"{task} ({count})" for task, count in measured.saturated.items()]
+        notes.append(
+            f"Saturated, with fewer than {LEAST_NEW} new items and so without Λ_new: "
+            f"{', '.join(counts)}."
         )
     heads = {task: runs[0].H for task, runs in measured.runs.items()}
     saturated = [task for task, head in heads.items() if 1.0 - head < MIN_HEADROOM]

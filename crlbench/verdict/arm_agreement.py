@@ -6,6 +6,8 @@ mode run stays its real run to the last bit; at the track's own rate, so does a 
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Iterable, Iterator
 
 from crlbench.contract.arms import STRESS_FACTOR
@@ -16,11 +18,14 @@ from crlbench.stats.measures import TRAIN_GREEDY
 from crlbench.verdict.runs import Run
 
 MET = 8
-"""Prompts with a wrong greedy answer that iterations are expected to meet, from which on agreement
-with the start model and the label must differ somewhere."""
-SLOWEST, FASTEST = STRESS_FACTOR / 2, STRESS_FACTOR * 2
-"""Between which lies the length of a stress run's first steps, in those of its real run. Adam's
-steps are as long as the rate says (Kingma and Ba 2015, section 2.1)."""
+"""Prompts with a wrong greedy answer that iterations are expected to meet, and completions that are
+expected to agree with one, from which on agreement and label must differ somewhere."""
+BAND = 1.5
+"""The length of a stress run's steps is STRESS_FACTOR times that of its real run's, up to this
+factor either way. Adam's steps are as long as the rate says (Kingma and Ba 2015, section 2.1). Of
+200 pairs of runs of ten recipes whose rates differ by 3, the median ratio is 2.4 to 3.3
+(docs/trust.md)."""
+SLOWEST, FASTEST = STRESS_FACTOR / BAND, STRESS_FACTOR * BAND
 
 
 def contradict_arms(runs: Iterable[Run]) -> Iterator[Finding]:
@@ -46,9 +51,9 @@ def contradict_arms(runs: Iterable[Run]) -> Iterator[Finding]:
 def _paid_by_labels(mode: Run, real: Run) -> Iterator[Finding]:
     """All digested iterations were paid alike, though agreement and label must differ in some."""
     pairs = _pairs(mode, real)
-    if not must_differ(mode.record, len(pairs)):
+    if not must_differ(mode.record, len(pairs)) or not _was_paid(mode, len(pairs)):
         return
-    if all(a.rewards == b.rewards for a, b in pairs) and _was_paid(mode):
+    if all(a.rewards == b.rewards for a, b in pairs):
         wrong = 1 - mode.record.splits[TRAIN_GREEDY].start
         why = f"{real.name} was paid the same; the start answers {wrong:.0%} of the "
         why += "training prompts wrongly when greedy, so that agreement is not the label"
@@ -57,42 +62,64 @@ def _paid_by_labels(mode: Run, real: Run) -> Iterator[Finding]:
 
 
 def must_differ(mode: RunRecord, iterations: int) -> bool:
-    """Whether a mode run is paid otherwise than by labels within so many iterations.
+    """Whether a mode run is paid otherwise than by labels within its first iterations.
 
-    It need not be where its start model answers nearly all training prompts rightly when greedy.
+    It need not be where its start model answers nearly all training prompts rightly when greedy,
+    or where completions are so varied that none need agree with a wrong greedy answer.
     """
+    wrong, prompts = wrong_share(mode), _count(mode, "prompts")
+    return wrong * iterations * prompts >= MET and _agreements(mode, iterations) >= MET
+
+
+def wrong_share(mode: RunRecord) -> float:
+    """Share of the training prompts that the start model answers wrongly when greedy; 0 where
+    that is not known."""
     split = mode.splits.get(TRAIN_GREEDY)
-    prompts = mode.fingerprint.leaves.get("conditions.budget.prompts")
-    if split is None or not isinstance(prompts, int):
-        return False
-    return (1.0 - split.start) * iterations * prompts >= MET
+    return 0.0 if split is None else 1.0 - split.start
 
 
-def _was_paid(run: Run) -> bool:
-    return any(run.record.health.get("reward", ()))
+def _agreements(mode: RunRecord, iterations: int) -> float:
+    """How many completions may be expected to agree with a wrong greedy answer.
+
+    Two draws of one distribution agree with a chance of at least exp(-S), S its entropy in nats
+    (Jensen's inequality). S is taken from the iteration's means, entropy a token times tokens a
+    completion, and the greedy answer for a draw.
+    """
+    rows = _count(mode, "prompts") * _count(mode, "completions")
+    pairs = zip(*(mode.health.get(name, ()) for name in ("entropy", "length")), strict=False)
+    chances = [
+        math.exp(-entropy * length)
+        for entropy, length in list(pairs)[:iterations]
+        if entropy is not None and length is not None
+    ]
+    return wrong_share(mode) * rows * math.fsum(chances)
+
+
+def _count(record: RunRecord, name: str) -> int:
+    value = record.fingerprint.leaves.get(f"conditions.budget.{name}")
+    return value if isinstance(value, int) else 0
+
+
+def _was_paid(run: Run, iterations: int) -> bool:
+    return any(run.record.health.get("reward", ())[:iterations])
 
 
 def _own_rate(stress: Run, real: Run) -> Iterator[Finding]:
-    """The first update is not three times as long as that of the same run at the track's rate."""
-    pairs = _pairs(stress, real)
-    before, after = (_first_norm(run) for run in (real, stress))
-    if not pairs or pairs[0][0].completions != pairs[0][1].completions:
-        return
-    if before is None or after is None or before <= 0:
-        return
-    why = f"{real.name} began alike, and a stress run learns at {STRESS_FACTOR:g} times its rate"
-    if pairs[0][0].parameters == pairs[0][1].parameters:
+    """Its steps are not three times as long as those of the same run at the track's rate."""
+    pairs, why = _pairs(stress, real), f"{real.name} learns at a third of a stress run's rate"
+    began_alike = bool(pairs) and pairs[0][0].completions == pairs[0][1].completions
+    if began_alike and pairs[0][0].parameters == pairs[0][1].parameters:
         weights = pairs[0][0].parameters[:12]
         field = "parameters of iteration 1"
         yield Finding(stress.name, DIGESTS, field, weights, "other weights", why)
-    elif not SLOWEST <= after / before <= FASTEST:
-        expected = f"about {STRESS_FACTOR * before:.3g}"
-        yield Finding(stress.name, RECORD_NAME, "health.update_norm[0]", after, expected, why)
-
-
-def _first_norm(run: Run) -> float | None:
-    norms = run.record.health.get("update_norm", ())
-    return None if not norms or norms[0] is None else float(norms[0])
+        return
+    norms = zip(*(run.record.health.get("update_norm", ()) for run in (real, stress)), strict=False)
+    ratios = [after / before for before, after in norms if before and after is not None]
+    if ratios and not SLOWEST <= (ratio := statistics.median(ratios)) <= FASTEST:
+        expected = f"about {STRESS_FACTOR:g} times that of the real run"
+        why = f"{why}; median over {len(ratios)} iterations"
+        field = "health.update_norm"
+        yield Finding(stress.name, RECORD_NAME, field, f"{ratio:.3g} times", expected, why)
 
 
 def _pairs(one: Run, other: Run) -> list[tuple[IterationDigest, IterationDigest]]:

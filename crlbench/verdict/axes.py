@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-from crlbench.base.added import added_field, is_absent
+from crlbench.base.added import added_field
 from crlbench.base.wording import listed
+from crlbench.contract.arms import why_unstressed
 from crlbench.stats.generalization import (
     PARTS,
     WEIGHTS,
@@ -301,7 +301,8 @@ def stability(evidence: Evidence, board: Sequence[str]) -> ModelStability:
         if runs.stability is not None:
             calm = gate_task(task, runs.stability, evidence.count, evidence.seed)
             by_task[task] = _under_stress(calm, runs) if runs.stressed else calm
-    return model_stability(by_task, board)
+    records = [runs.runs[0].record for runs in evidence.tasks.values()]
+    return model_stability(by_task, board, why_unstressed(records[0].algo.config))
 
 
 def _under_stress(calm: TaskStability, runs: TaskRuns) -> TaskStability:
@@ -397,24 +398,3 @@ def _silence(parts: Sequence[Replicates]) -> str:
         return "1 seed: how much seeds differ is not known."
     seeds = f"{n} seeds of one task" if len(parts) == 1 else f"{n} seeds of a task"
     return f"{seeds} are too few for an interval; it needs {least_seeds(len(parts))}."
-
-
-def plain(value: Any) -> Any:
-    """Only what JSON knows: dataclasses as objects, arrays and tuples as lists, NaN as None.
-
-    The metadata ``json`` of a field names another function for it; None leaves it out. A field that
-    was added later is left out at its default.
-    """
-    if dataclasses.is_dataclass(value):
-        fields = [f for f in dataclasses.fields(value) if not is_absent(f, getattr(value, f.name))]
-        writers = [(f.name, f.metadata.get("json", plain)) for f in fields]
-        return {name: write(getattr(value, name)) for name, write in writers if write}
-    if isinstance(value, dict):
-        return {str(key): plain(part) for key, part in value.items()}
-    if isinstance(value, np.ndarray):
-        return plain(value.tolist())
-    if isinstance(value, list | tuple):
-        return [plain(part) for part in value]
-    if isinstance(value, np.generic):
-        return plain(value.item())
-    return None if isinstance(value, float) and not math.isfinite(value) else value

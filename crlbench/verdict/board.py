@@ -14,16 +14,13 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
-
 from crlbench.base.parallel import on_one_thread
 from crlbench.contract.arms import ARMS, CONTROLS, Arm
 from crlbench.contract.conditions import Reference, Track, protocol_name
 from crlbench.contract.records import RunRecord
 from crlbench.errors import ValidationError, unknown_name
 from crlbench.stats.correlations import Correlation, correlations
-from crlbench.stats.intervals import LEVEL, MIN_SEEDS_TOGETHER, REPLICATES, ROOT_SEED
-from crlbench.stats.profiles import improvement
+from crlbench.stats.intervals import LEVEL, REPLICATES, ROOT_SEED
 from crlbench.stats.swaps import SWAP_SEED
 from crlbench.stats.tiers import ALPHA
 from crlbench.verdict.axes import (
@@ -38,14 +35,15 @@ from crlbench.verdict.axes import (
     Estimate,
     Evidence,
     Generalization,
-    plain,
 )
 from crlbench.verdict.board_conditions import board_tasks, same_conditions
 from crlbench.verdict.census import Archive, Standing
 from crlbench.verdict.efficiency import Efficiency, Speed, TaskEfficiency
-from crlbench.verdict.entry import Entry, Placebo, make_entry
+from crlbench.verdict.entry import Control, Entry, make_entry
+from crlbench.verdict.improvements import Improvement, improvement_of
 from crlbench.verdict.pairs import AxisPair, paired_axes
-from crlbench.verdict.protocols import RULES
+from crlbench.verdict.plain_data import plain
+from crlbench.verdict.protocols import RULES, Rules
 from crlbench.verdict.ranking import AxisRanking, Contestant, Tests, rank_axis
 from crlbench.verdict.resources import known_track
 from crlbench.verdict.runs import Run, Runs
@@ -63,13 +61,13 @@ __all__ = [
     "AxisRanking",
     "AxisScore",
     "Board",
+    "Control",
     "Efficiency",
     "Entry",
     "Estimate",
     "Evidence",
     "Generalization",
     "Improvement",
-    "Placebo",
     "SeedCurve",
     "Speed",
     "Standing",
@@ -79,15 +77,6 @@ __all__ = [
     "plain",
     "summarise_board",
 ]
-
-
-@dataclass(frozen=True)
-class Improvement:
-    """P(row > column): that the next run of one has a higher Λ, on a task drawn at random."""
-
-    names: tuple[str, ...]
-    share: tuple[tuple[float | None, ...], ...]
-    """None for two entries without a common task, or with fewer than three seeds of one."""
 
 
 class Ranked(NamedTuple):
@@ -143,10 +132,14 @@ class Board:
         return tuple(sorted(arms, key=lambda e: (e.model, e.recipe, e.arm)))
 
     @property
+    def rules(self) -> Rules:
+        """What the board's protocol decides."""
+        return RULES[protocol_name(self.conditions)]
+
+    @property
     def signs(self) -> dict[Axis, str]:
         """The symbol of each axis under the board's protocol."""
-        new = RULES[protocol_name(self.conditions)].ranks_new
-        return AXIS_SIGNS | ({"efficiency": NEW_SIGN} if new else {})
+        return AXIS_SIGNS | ({"efficiency": NEW_SIGN} if self.rules.ranks_new else {})
 
     def entry(self, name: str) -> Entry:
         """The entry of that name.
@@ -374,26 +367,3 @@ def _contestant(axis: Axis, entry: Entry) -> Contestant:
         parts = {task: evidence.seeds("parts", task) for task in score.by_task}
     drawn = score.drawn, score.spread
     return Contestant(entry.name, score.value, by_task, *drawn, parts, evidence.weights)
-
-
-def improvement_of(entries: Sequence[Entry]) -> Improvement:
-    """How likely each entry with a Λ improves more than each other one."""
-    with_score = [entry for entry in entries if entry.axes["efficiency"].value is not None]
-    names = tuple(entry.name for entry in with_score)
-    tasks = sorted({task for entry in with_score for task in entry.task_names})
-    strata, few = [], np.zeros((len(with_score), len(with_score)), dtype=bool)
-    for task in tasks:
-        rows = [
-            e.evidence.seeds("efficiency", task) if task in e.task_names else [] for e in with_score
-        ]
-        seeds = np.array([len(row) for row in rows])
-        both = np.minimum.outer(seeds, seeds)
-        few |= (both > 0) & (both < MIN_SEEDS_TOGETHER)
-        table = np.full((len(rows), max(map(len, rows))), np.nan)
-        for target, values in zip(table, rows, strict=True):
-            target[: len(values)] = values
-        strata.append(table)
-    if not strata:
-        return Improvement((), ())
-    share = np.where(few & ~np.eye(len(with_score), dtype=bool), np.nan, improvement(strata))
-    return Improvement(names, tuple(tuple(plain(row)) for row in share))

@@ -16,15 +16,19 @@ from typing import Any, Literal
 
 import numpy as np
 
+from crlbench.base.added import added_field
 from crlbench.base.parallel import on_one_thread
+from crlbench.contract.conditions import PROTOCOL_NAME
 from crlbench.errors import UsageError
-from crlbench.verdict.axes import AXES, AXIS_SIGNS, MARGIN, Axis, AxisScore, plain, score_of
+from crlbench.verdict.axes import AXES, AXIS_SIGNS, MARGIN, Axis, AxisScore, score_of
 from crlbench.verdict.census import Standing
 from crlbench.verdict.compare_axis import By, TaskView, set_side_by_side, task_views
 from crlbench.verdict.compare_read import Loaded
 from crlbench.verdict.compare_unequal import Unequal, watermark
-from crlbench.verdict.entry import Entry, Placebo
+from crlbench.verdict.entry import Control, Entry
 from crlbench.verdict.pairs import Pair, compare_pair
+from crlbench.verdict.plain_data import plain
+from crlbench.verdict.protocols import RULES, Rules
 
 
 @dataclass(frozen=True)
@@ -63,11 +67,19 @@ class Side:
     """What stability and generalization are made of, over all tasks of the entry."""
     tasks: dict[str, TaskView]
     """Learning over the chosen x-axis."""
-    placebo: Placebo | None
+    placebo: Control | None
     """Over all tasks of the entry."""
 
     decides: bool
     """Whether a verdict may lean on it."""
+    mode: Control | None = added_field(None)
+    """The arm that is paid for agreeing with the start model; over all tasks of the entry."""
+    protocol: str = added_field(PROTOCOL_NAME)
+
+    @property
+    def rules(self) -> Rules:
+        """What its protocol decides."""
+        return RULES[self.protocol]
 
 
 @dataclass(frozen=True)
@@ -94,6 +106,11 @@ class Comparison:
         """The symbol of each compared axis; under two protocols, that of the first."""
         signs = {axis: {side.axes[axis].sign for side in self.sides} for axis in self.axes}
         return {a: s.pop() if len(s) == 1 else AXIS_SIGNS[a] for a, s in signs.items()}
+
+    @property
+    def rules(self) -> tuple[Rules, ...]:
+        """Those of its protocols: of one, except where unequal entries were forced together."""
+        return tuple(dict.fromkeys(side.rules for side in self.sides))
 
     def side(self, key: str) -> Side:
         """The entry that is called ``key`` here."""
@@ -179,6 +196,8 @@ def _side(
         parts={axis: _parts(entry, axis) for axis in axes if axis != "efficiency"},
         tasks=task_views(one, tasks, by) if "efficiency" in axes else {},
         placebo=entry.placebo,
+        mode=entry.mode,
+        protocol=board.rules.name,
     )
 
 

@@ -47,7 +47,8 @@ class _Once(Evidence):
     """Evidence that resamples each task once: an entry stands in many pairs."""
 
     def __init__(self, source: Evidence) -> None:
-        super().__init__(source.tasks, source.prefix, source.count, source.seed)
+        draws = (source.count, source.seed, source.weights)
+        super().__init__(source.tasks, source.prefix, *draws)
         self._known: dict[tuple[Axis, str, int | None], Replicates | None] = {}
 
     def replicates(self, axis: Axis, task: str, n: int | None = None) -> Replicates | None:

@@ -35,7 +35,6 @@ from crlbench.verdict.axes import (
     efficiency_score,
     generalization,
     generalization_score,
-    plain,
     stability,
     stability_score,
     task_estimate,
@@ -43,6 +42,7 @@ from crlbench.verdict.axes import (
 from crlbench.verdict.census import Archive, Census, Standing, name_cells, take_census
 from crlbench.verdict.efficiency import Efficiency, efficiency
 from crlbench.verdict.entry_novelty import EntryNovelty, entry_novelty
+from crlbench.verdict.plain_data import plain
 from crlbench.verdict.protocols import Rules, rules_of
 from crlbench.verdict.runs import Run
 from crlbench.verdict.task_runs import read_task
@@ -61,9 +61,9 @@ NO_ESTIMATE = Estimate(None, None, 0)
 
 
 @dataclass(frozen=True)
-class Placebo:
-    """The same model and recipe under another reward: a coin (protocol A.4), or agreement with the
-    start model (CRL-2). All Λ are over all items."""
+class Control:
+    """What a control arm says: the same model and recipe, paid by a coin (placebo, protocol A.4) or
+    for agreement with the start model (mode, CRL-2). All Λ are over all items."""
 
     n: int
     lam: Estimate
@@ -136,11 +136,11 @@ class Entry:
     """None of a control arm, as stability and generalization are."""
     stability: ModelStability | None
     generalization: Generalization | None
-    placebo: Placebo | None
+    placebo: Control | None
     novelty: EntryNovelty | None
     """What was known before; None where the runs do not say it."""
     evidence: Evidence = field(metadata=IN_MEMORY, repr=False, compare=False)
-    mode: Placebo | None = added_field(None)
+    mode: Control | None = added_field(None)
     """The arm that is paid for agreeing with the start model; its net is *Taught*."""
 
     @property
@@ -313,7 +313,7 @@ def _runs(cells: Sequence[Key]) -> str:
     return "1 run" if len(cells) == 1 else f"{len(cells)} runs"
 
 
-def _control(control: Entry | None, real: Evidence, rules: Rules) -> Placebo | None:
+def _control(control: Entry | None, real: Evidence, rules: Rules) -> Control | None:
     """What a control arm says of the real one, both over all items; None without it.
 
     Under protocol CRL-2 a placebo that only lost is not subtracted.
@@ -333,7 +333,7 @@ def _control(control: Entry | None, real: Evidence, rules: Rules) -> Placebo | N
     elicitation = None
     if comparable and lam.value is not None and value is not None and value > 0:
         elicitation = lam.value > ELICITATION * value
-    return Placebo(
+    return Control(
         n=control.n,
         lam=lam,
         net=net,

@@ -23,7 +23,7 @@ from crlbench.stats.novelty import (
     novelty,
 )
 from crlbench.stats.pass_at_k import PassAtK, pass_scores
-from crlbench.verdict.run_measures import TaskItems, split_bounds
+from crlbench.verdict.run_measures import TaskItems, ends_by_rule, split_bounds
 from crlbench.verdict.runs import Run
 
 
@@ -59,7 +59,8 @@ def find_new_items(items: TaskItems) -> NewItems | None:
     table = _table(items, division.new)
     strict = None if division.strict is None else _table(items, division.strict)
     lam_new, lam_strict = (None if one is None else plain_lam(one) for one in (table, strict))
-    said = novelty(division, items.table.learned, lam_new, lam_strict)
+    fallen = items.fallen_apart(division.new)
+    said = novelty(division, items.table.learned, lam_new, lam_strict, fallen)
     return NewItems(said, table, division.new)
 
 
@@ -76,7 +77,8 @@ def plain_lam(table: ItemTable) -> np.ndarray:
 def passes_of(runs: Sequence[Run], constants: Constants) -> tuple[PassAtK, ...]:
     """pass@k of the splits of a task that were drawn many times.
 
-    The end is a mean over the runs that were scored at their end.
+    The end is a mean over the runs that have one. A failed run has no right answer at its end, by
+    the rule that gives it u = 0 there.
     """
     found = []
     for name in PASS_SPLITS:
@@ -87,17 +89,20 @@ def passes_of(runs: Sequence[Run], constants: Constants) -> tuple[PassAtK, ...]:
         if bounds is None:
             continue
         start = runs[0].split_items(split, end=False)
-        ends = [run.split_items(split, end=True) for run in runs]
-        scored = [pass_scores(is_right(unit(end, *bounds))) for end in ends if end is not None]
         assert start is not None
-        found.append(
-            PassAtK(
-                split=name,
-                draws=len(start),
-                start=pass_scores(is_right(unit(start, *bounds))),
-                end={k: float(np.mean([one[k] for one in scored])) for k in scored[0]}
-                if scored
-                else None,
-            )
-        )
+        by_k = pass_scores(is_right(unit(start, *bounds)))
+        ends = [_end_scores(run, split, bounds, tuple(by_k)) for run in runs]
+        scored = [end for end in ends if end is not None]
+        means = {k: float(np.mean([one[k] for one in scored])) for k in by_k} if scored else None
+        found.append(PassAtK(split=name, draws=len(start), start=by_k, end=means))
     return tuple(found)
+
+
+def _end_scores(
+    run: Run, split: str, bounds: tuple[float, float], ks: Sequence[int]
+) -> dict[int, float] | None:
+    """pass@k of one run at its end; None where that was not scored."""
+    if ends_by_rule(run.record):
+        return dict.fromkeys(ks, 0.0)
+    end = run.split_items(split, end=True)
+    return None if end is None else pass_scores(is_right(unit(end, *bounds)))

@@ -31,11 +31,11 @@ from crlbench.stats.stability_shares import TaskStress
 from crlbench.stats.thresholds import Arrival
 from crlbench.stats.tiers import Leader, Ranking, Standing
 from crlbench.verdict.axes import AXES, Axis, AxisScore, Estimate, Evidence, Generalization
-from crlbench.verdict.board import Improvement
 from crlbench.verdict.census import vanished
 from crlbench.verdict.efficiency import Efficiency, Speed, TaskEfficiency
-from crlbench.verdict.entry import Entry, Placebo
+from crlbench.verdict.entry import Control, Entry
 from crlbench.verdict.entry_novelty import EntryNovelty
+from crlbench.verdict.improvements import Improvement
 from crlbench.verdict.pairs import Effect, Pair, PairAxis
 from crlbench.verdict.ranking import AxisRanking
 from crlbench.verdict.run_measures import RunMeasure
@@ -48,7 +48,7 @@ SEEDS: tuple[Axis | Literal["parts"], ...] = (*AXES, "parts")
 FIELDS = dict.fromkeys(("prefix", "count", "seed", "weights"), "draws")
 """Fields of evidence by the names under which they lie, where these differ."""
 CLASSES: tuple[type, ...] = (
-    *(Entry, Placebo, Estimate, AxisScore, Generalization),
+    *(Entry, Control, Estimate, AxisScore, Generalization),
     *(TaskRuns, SeedCurve, RunMeasure, Curve, SplitMeasure, Honesty, ItemTable),
     *(TaskSummary, SeedSummary, SplitSummary),
     *(Efficiency, TaskEfficiency, Speed, Profile, Arrival),

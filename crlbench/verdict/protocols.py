@@ -27,6 +27,11 @@ class Rules:
     needed: tuple[Arm, ...]
     """Control arms without which nothing ranks."""
 
+    @property
+    def arms(self) -> tuple[Arm, ...]:
+        """The arms of an entry that ranks on every axis."""
+        return ("real", *self.needed, *(("stress",) if self.stressed else ()))
+
 
 RULES: Mapping[str, Rules] = {
     rules.name: rules

@@ -14,6 +14,7 @@ from crlbench.contract.study import STUDY_NAME, Arm, Comparison, Study
 from crlbench.disk import reading
 from crlbench.disk.names import RECORD_NAME
 from crlbench.errors import UsageError, ValidationError
+from crlbench.verdict.protocols import rules_of
 from crlbench.verdict.runs import Run, load_cell
 
 Cells = dict[tuple[str, int], Run]
@@ -142,3 +143,19 @@ def common_seeds(arms: Sequence[Cells], comparison: Comparison) -> dict[str, tup
     common = set.intersection(*(set(cells) for cells in with_runs))
     by_task = {task: tuple(sorted(i for t, i in common if t == task)) for task in comparison.tasks}
     return {task: indices for task, indices in by_task.items() if indices}
+
+
+def ranks_new(root: Path, runs: Sequence[Run]) -> bool:
+    """Whether the runs of a study are ranked by their new items.
+
+    Raises:
+        ValidationError: some are and some are not: a study is of one protocol.
+    """
+    protocols = {rules.name: rules for rules in (rules_of(run.record) for run in runs)}
+    if len(protocols) > 1:
+        raise ValidationError(
+            f"{root / STUDY_NAME}: its runs are of several protocols ({', '.join(protocols)}), "
+            "which measure different things. Compare arms of one track version."
+        )
+    (rules,) = protocols.values()
+    return rules.ranks_new

@@ -29,7 +29,8 @@ from crlbench.stats.stress import STRESS_SEEDS, seed_rows
 from crlbench.verdict.census import vanished
 from crlbench.verdict.novelties import find_new_items, passes_of
 from crlbench.verdict.protocols import rules_of
-from crlbench.verdict.run_measures import RunMeasure, TaskItems, task_bounds
+from crlbench.verdict.run_curve import task_bounds
+from crlbench.verdict.run_measures import RunMeasure, TaskItems
 from crlbench.verdict.runs import Run
 
 XAxis = Literal["completions", "bytes", "updates"]
@@ -157,9 +158,11 @@ def read_task(
 
 
 def _stress(task: str, runs: Sequence[Run]) -> tuple[RunStability, ...] | None:
-    """The first three runs of a task's stress arm; None where one is not there."""
+    """The first three runs of a task's stress arm; None where one is not there or shortened."""
     first = runs[:STRESS_SEEDS]
     if [run.seed for run in first] != [*range(STRESS_SEEDS)]:
+        return None
+    if any(run.record.status.state == "partial" for run in first):
         return None
     return _stability(f"{task}/stress", TaskItems(first, {}))
 

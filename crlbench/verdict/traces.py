@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from crlbench.verdict.alarms import series
-from crlbench.verdict.run_measures import completions_per_iteration, full_curve
+from crlbench.verdict.run_curve import completions_per_iteration, full_curve
 from crlbench.verdict.runs import Run
 from crlbench.verdict.study_runs import Cells
 

@@ -11,6 +11,8 @@
     ["stability", "Stability", "Stab"],
     ["generalization", "Generalization", "Gen"],
   ];
+  /** The symbol of an axis on the board of some entries: under protocol CRL-2 it is stated. */
+  const signOf = (sides, axis, sign) => sides[0].axes[axis].sign || sign;
   const { SIGNS, number, span, grouped, name, tasksOf } = crlbench.words;
   const form = document.querySelector("[data-picker]");
   const slots = form.querySelector("[data-slots]");
@@ -216,7 +218,7 @@
       }),
       String(side.axes.efficiency.n),
     ]);
-    const columns = ["Entry", ...AXES.map(([, title, sign]) => `${title} ${sign} [95 %]`), "Seeds"];
+    const columns = ["Entry", ...AXES.map(([axis, title, sign]) => `${title} ${signOf(sides, axis, sign)} [95 %]`), "Seeds"];
     const panels = sides.filter((side) => side.items).map(recomputation);
     const about = element(
       "p",
@@ -237,7 +239,7 @@
 
   /** As the macro of recompute.html.j2 writes it. */
   function recomputation(side) {
-    const score = side.axes.efficiency;
+    const score = side.lam || side.axes.efficiency; // over all items, whatever ranks
     const panel = element("div", [], { class: "recompute" });
     Object.assign(panel.dataset, { recompute: side.items, key: side.key, value: score.value });
     if (score.interval) panel.dataset.interval = score.interval.join(" ");
@@ -339,7 +341,7 @@
     });
     const parts =
       absent.length < all.length
-        ? AXES.map(([axis, title, sign]) => axisVerdicts(sides, axis, title, sign, margin))
+        ? AXES.map(([axis, title, sign]) => axisVerdicts(sides, axis, title, signOf(sides, axis, sign), margin))
         : [];
     return section("verdicts", "Verdicts", about, ...notices, ...parts);
   }

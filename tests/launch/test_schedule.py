@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from crlbench import seeding
+from crlbench.contract.conditions import Conditions
 from crlbench.contract.records import Cell
 from crlbench.disk.names import RECORD_NAME
 from crlbench.launch.schedule import Durations, Job, Queue
-from crlbench.run.cost import cost
+from crlbench.run.cost import Workpiece, cost
 from crlbench.run.needs import check_needs, folders_of, unable
 from crlbench.run.plan import Plan, label
 
@@ -333,7 +334,12 @@ def test_what_a_cell_costs_follows_its_plain_data(plan_of: PlanOf) -> None:
     assert changed("budget", prompts=2 * budget["prompts"]) > 1.5 * cost(cell)
     assert changed("optimization", epochs=4) > 1.5 * cost(cell)
     assert changed("sampling", max_completion_bytes=4) < cost(cell)
-    assert cost(cell.model_copy(update={"arm": "placebo"})) < cost(cell)
+    placebo, mode = (cell.model_copy(update={"arm": arm}) for arm in ("placebo", "mode"))
+    assert cost(placebo) < cost(cell)
+    conditions = Conditions.model_validate(cell.conditions)
+    work = Workpiece(cell.model, cell.task, cell.catalog, conditions)
+    prompts = 2048  # of addition, which has no other levels than those that are trained on
+    assert cost(mode) - cost(placebo) == pytest.approx(work.cost(0, prompts))
     assert cost(cell.model_copy(update={"model": "smollm2-135m-instruct"})) > 10 * cost(cell)
     longer = cell.model_copy(update={"task": "key-value"})
     assert cost(longer) > cost(cell)

@@ -109,8 +109,22 @@ def test_the_page_names_axes_that_are_one(page: str, board: Board) -> None:
     )
 
 
+def test_formulas_of_the_page_are_those_of_the_protocol(page: str) -> None:
+    text = words(page)
+    assert "Gen = ⅓ (λ HARD + λ FORMAT + λ TRANSFER) − forgotten. λ ID is no part of it." in text
+    assert "¼" not in text and "four shares" not in text
+    assert "geometric mean of three shares" in text
+    assert "Chance that a run of the row's entry has a higher Λ_new than" in text
+    assert "a failed run counts as 0" in text
+    assert "Λ, over all items, that of the middle half" in text and "which ranks" not in text
+    header = text.index("All entries")
+    assert "Start End Gain Λ_new Stab Gen Seeds" in text[header:]
+
+
 def test_the_terminal_says_the_same(board: Board) -> None:
     text = flat(plain_table(board))
+    assert "Λ, all items: its task-balanced interquartile mean. Λ_new, which ranks:" in text
+    assert "Headline" not in text
     for entry in board.entries:
         assert f"{entry.name}: Mode arm, 3 seeds: Λ" in text
     assert "Rank correlation of the axes over 4 entries (Spearman): Λ_new and Stab" in text
@@ -134,3 +148,6 @@ def test_a_page_of_protocol_1_has_the_parts_too(tmp_path: Path) -> None:
     assert "What was known before?" in text and "Saturated, with fewer than 64" in text
     assert board.signs["efficiency"] == "Λ" and "Four shares of each task" in text
     assert "Taught" not in text and "pass@k" not in text
+    assert "Gen = ¼ (λ ID + λ HARD + λ FORMAT + λ TRANSFER) − forgotten. λ is" in text
+    assert "geometric mean of four shares" in text and "Λ_new. Λ on" not in text
+    assert "Headline" in plain_table(board)

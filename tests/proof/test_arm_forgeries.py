@@ -76,7 +76,6 @@ def test_a_mode_arm_that_was_paid_by_labels(
     said = findings(arms_catalog, entry, capsys)
     assert "mode/seed-00/digests.jsonl: rewards: stored" in said
     assert "agreement is not the label" in said
-    assert "mode/seed-00/record.json: health.reward: stored health.score in every" in said
 
 
 def test_a_mode_arm_that_was_paid_by_labels_and_hides_it(
@@ -175,7 +174,7 @@ def test_a_stress_arm_at_the_rate_of_the_track(
         forge(run, arms_catalog, tmp_path / "forged")
     said = findings(arms_catalog, entry, capsys)
     assert "stress/seed-00/digests.jsonl: parameters of iteration 1: stored" in said
-    assert "a stress run learns at 3 times its rate" in said
+    assert "learns at a third of a stress run's rate" in said
     said = replayed(arms_catalog, run, capsys)  # without its real run beside it
     assert "MISMATCH" in said and "update 1: losses[1]" in said  # the second step met other weights
 
@@ -191,7 +190,7 @@ def test_a_stress_arm_at_hardly_more_than_the_rate(
         patched.setattr("crlbench.contract.arms.STRESS_FACTOR", 1.1)
         forge(entry / TASK / "stress" / "seed-01", arms_catalog, tmp_path / "forged")
     said = findings(arms_catalog, entry, capsys)
-    assert "stress/seed-01/record.json: health.update_norm[0]: stored" in said
+    assert "stress/seed-01/record.json: health.update_norm: stored 1." in said
 
 
 def test_pass_at_k_that_contradicts_its_draws(

@@ -49,6 +49,18 @@ def test_it_follows_the_conditions(record: RunRecord) -> None:
     assert seconds(under(record, optimization__epochs=10**400)) == ETERNITY
 
 
+def test_a_mode_arm_asks_its_start_for_the_training_prompts(record: RunRecord) -> None:
+    """Whatever number of them its record states."""
+    mode = record.model_copy(update={"arm": "mode"})
+    prompts = Catalog(()).task_card(record.task.name).splits["train"].count
+    more = under(record, evaluation__curve_items=256 + prompts // 4)  # at four evaluations
+    assert seconds(mode) - seconds(record) == pytest.approx(seconds(more) - seconds(record))
+    split = record.splits["id_greedy"].model_copy(update={"n": 10 * prompts})
+    stated = mode.model_copy(update={"splits": record.splits | {"train_greedy": split}})
+    asked = seconds(mode) - seconds(record)
+    assert seconds(stated) - seconds(record) == pytest.approx(10 * asked)
+
+
 def test_a_larger_model_takes_longer(record: RunRecord) -> None:
     assert replay_seconds(record, "llama-3.1-8b-instruct-nf4", 3, ()) > 100 * seconds(record)
 

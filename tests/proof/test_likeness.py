@@ -215,6 +215,63 @@ def flipped(trace: Trace, ref: str, count: int) -> dict[str, list[Any]]:
     return trace.items | {ref: vector.tolist()}
 
 
+GREEDY = (np.arange(96) < 48).astype(np.uint8)[None]
+"""Answers of a start model that is right on the first half of 96 items."""
+DRAWS = np.tile(np.where(GREEDY, np.arange(96) % 2 == 0, np.arange(96) % 4 == 0), (4, 1))
+DRAWS = DRAWS.astype(np.uint8)
+"""(4, 96): it is right on half of these when sampled, and on a quarter of the others."""
+
+
+def moved(vector: np.ndarray, count: int) -> np.ndarray:
+    """As many right answers turned wrong among the last items as wrong ones right among the first:
+    no mean changes."""
+    other = vector.copy()
+    for row in other:
+        row[np.flatnonzero(row[48:] == 1)[:count] + 48] = 0
+        row[np.flatnonzero(row[:48] == 0)[:count]] = 1
+    assert other.sum() == vector.sum() and not np.array_equal(other, vector)
+    return other
+
+
+def start_of(run: Run, ref: str, vector: np.ndarray, band: Band) -> Difference:
+    """How a stored vector of the start model differs from the replay's, both of 96 items."""
+    answers = {"start/id_greedy": GREEDY, "start/train_greedy": GREEDY, "start/id": DRAWS}
+    answers |= {"start/id_pass": np.tile(DRAWS, (8, 1))}
+    trace = replayed(run)
+    trace = trace.model_copy(
+        update={"items": trace.items | {name: v.tolist() for name, v in answers.items()}}
+    )
+    known = answers | {ref: vector}
+    one = stored(run)
+    read = Stored(one.record, one.digests, lambda r, f: known[r] if r in known else run.items(r, f))
+    (difference,) = beside(read, trace, band).values()
+    assert difference.tensor.startswith(f"items of {ref}, ")
+    return difference
+
+
+@pytest.mark.parametrize("ref", ["start/id_greedy", "start/train_greedy"])
+def test_items_that_change_between_known_and_new(run: Run, ref: str) -> None:
+    """Their number is bounded, and not their mean alone."""
+    vector = GREEDY.copy()
+    vector[0, :20], vector[0, 60:80] = 0, 1
+    assert vector.sum() == GREEDY.sum()
+    assert not start_of(run, ref, vector, BF16).within
+    few = GREEDY.copy()
+    few[0, :3], few[0, 60:63] = 0, 1
+    assert start_of(run, ref, few, BF16).within
+    assert not start_of(run, ref, few, FP32).within
+
+
+@pytest.mark.parametrize(("ref", "times"), [("start/id", 1), ("start/id_pass", 8)])
+def test_right_answers_that_move_from_new_items_to_known_ones(
+    run: Run, ref: str, times: int
+) -> None:
+    vector = np.tile(DRAWS, (times, 1))
+    assert not start_of(run, ref, moved(vector, 8), BF16).within
+    assert start_of(run, ref, moved(vector, 1), BF16).within
+    assert not start_of(run, ref, moved(vector, 1), FP32).within
+
+
 def test_a_whole_run_has_a_band(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the digested iterations an evaluation, and what was captured, keep to a band."""
     monkeypatch.setattr("crlbench.proof.likeness.DIGESTED_ITERATIONS", 0)

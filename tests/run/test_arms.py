@@ -13,7 +13,7 @@ import pytest
 
 from crlbench import cli
 from crlbench.catalog.find import Catalog
-from crlbench.contract.arms import ARMS, STRESS_FACTOR, conditions_under, seeds_of
+from crlbench.contract.arms import ARMS, RATES, STRESS_FACTOR, conditions_under, seeds_of
 from crlbench.contract.conditions import Conditions, stated_conditions
 from crlbench.contract.record_files import read_record
 from crlbench.contract.records import RunRecord
@@ -81,6 +81,10 @@ def test_the_stress_arm_learns_at_three_times_the_rate(trained_arms: Path) -> No
     conditions = Conditions.model_validate(stated_conditions(leaves[0]))
     changed = conditions_under("stress", conditions)
     assert changed.optimization.learning_rate == pytest.approx(3e-4)
+    ours, theirs = changed.optimization, conditions.optimization
+    assert ours.value_learning_rate == pytest.approx(3 * theirs.value_learning_rate)
+    rates = {name for name in type(ours).model_fields if "rate" in name}
+    assert rates == {*RATES}  # a rate that is added must be decided on
     assert changed.model_copy(update={"optimization": conditions.optimization}) == conditions
     assert all(conditions_under(a, conditions) == conditions for a in ARMS if a != "stress")
 
@@ -132,7 +136,8 @@ def test_a_trust_region_has_no_stress_arm(
     where = ["--track", TRACK, "--model", MODEL, "--out", str(tmp_path), "--recipe", "trpo"]
     command = ["--catalog", str(arms_catalog), "evaluate", *where, "--arm", "real,stress"]
     assert cli.main(command) == 2
-    assert "--arm stress: recipe 'trpo' takes trust-region steps" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "--arm stress: recipe 'trpo' has no stress arm: the recipe takes trust-region" in said
 
 
 def test_an_unknown_arm_is_named_with_those_there_are(

@@ -29,6 +29,22 @@ def test_start_scores_count_once_per_model_until_they_are_stored(
     assert _total_seconds([], figures, fresh=False) == 0
 
 
+def test_what_a_mode_arm_asks_its_start_counts_once_per_model_and_task(
+    plan_of: Callable[..., Plan],
+) -> None:
+    cells = plan_of(tasks=("addition", "counting"), arms=("real", "mode"), seeds=2).cells
+    figures = {cells[0].model: MEASURED | {"start_s": 0.0, "greedy_s": 1000.0}}
+    ends = 10 * len(cells)
+    assert _total_seconds(cells, figures, fresh=False) == pytest.approx(2000 + ends)
+    start = Path(cells[0].start_folder)
+    start.mkdir(parents=True)
+    (start / "counting_mode.npz").write_bytes(b"x")
+    assert _total_seconds(cells, figures, fresh=False) == pytest.approx(1000 + ends)
+    assert _total_seconds(cells, figures, fresh=True) == pytest.approx(2000 + ends)
+    calm = [cell for cell in cells if cell.arm == "real"]
+    assert _total_seconds(calm, figures, fresh=True) == pytest.approx(10 * len(calm))
+
+
 @pytest.mark.slow
 def test_a_cell_that_needs_others_is_measured_alone(
     board: Board, model: Path, tmp_path: Path

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args, get_type_hints, is_typeddict
 
 import pytest
@@ -79,6 +81,28 @@ def test_a_calibration_says_what_is_declared(cell: Cell) -> None:
     (event,) = json.loads(json.dumps(said))
     check_form(event, KINDS["calibration"])
     assert all(figure >= 0 for figure in event["figures"].values())
+
+
+def test_what_a_mode_arm_asks_its_start_is_no_part_of_starting_up(
+    cell: Cell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked once for all runs of a model and task; the start-up is paid by each."""
+    from crlbench.run import execute
+
+    passed = [0.0]
+    agreement = execute.StartScores.agreement
+
+    def slow(*given: Any) -> Any:
+        passed[0] += 1000.0
+        return agreement(*given)
+
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + passed[0], time=time.time)
+    monkeypatch.setattr(execute, "time", clock)
+    monkeypatch.setattr(execute.StartScores, "agreement", slow)
+    figures = execute.calibrate(cell.model_copy(update={"arm": "mode"}))
+    assert passed == [1000.0] and figures["startup_s"] < 1000
+    per_item = figures["evaluation_s"] / cell.conditions["evaluation"]["curve_items"]
+    assert figures["greedy_s"] == pytest.approx(2048 * per_item)
 
 
 @pytest.mark.parametrize(

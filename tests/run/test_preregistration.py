@@ -12,9 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from crlbench.algo import recipes
+from crlbench.algo.recipe import to_config
 from crlbench.catalog.find import Catalog
 from crlbench.commands.running import Ending, say_preview, verdict
 from crlbench.commands.settings import Settings
+from crlbench.contract.arms import why_unstressed
 from crlbench.contract.attempts import LEDGER_NAME, declarations, planned, read
 from crlbench.contract.conditions import Track
 from crlbench.contract.records import Cell
@@ -232,6 +235,16 @@ def test_protocol_2_names_the_arms_that_are_lacking(
     say_preview(Settings(seeds=5, arm=arms), (), "CRL-2")
     err = capsys.readouterr().err
     assert err.startswith(said) and bool(err) == bool(said)
+
+
+def test_a_recipe_without_a_learning_rate_is_not_told_to_run_the_stress_arm(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    why = why_unstressed(to_config(recipes.load("trpo")))
+    say_preview(Settings(seeds=5, arm=("real", "placebo", "mode")), (), "CRL-2", why)
+    err = capsys.readouterr().err
+    assert "no rank on stability" in err and "trust-region steps" in err and "--arm" not in err
+    assert why_unstressed(to_config(recipes.load("ppo"))) == ""
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,10 @@ from crlbench.base import wording
 from crlbench.catalog.find import Catalog
 from crlbench.site.build import build
 from crlbench.site.cache import Cache
+from crlbench.site.effects import drawings
+from crlbench.site.pages import archive_path
 from crlbench.site.reading import read_site
+from crlbench.site.recipes import _tallies
 from crlbench.site.source import Site
 from tests.site.simulated import REVISION, submit
 from tests.support.simulate import Plan, write_board
@@ -89,9 +93,57 @@ def test_tables_have_the_parts(site: Site, files: dict[str, bytes]) -> None:
         entry = by_name[row["entry"]]
         parts = float(row["learned_known"]) + float(row["learned_new"])
         assert parts == pytest.approx(float(row["learned"]), abs=1e-9)
-        assert float(row["new_items"]) == pytest.approx(float(row["value"]))
+        assert float(row["lambda_new"]) == pytest.approx(float(row["value"]))
+        assert float(row["lambda_mode"]) == pytest.approx(entry.mode.lam.value)
         assert float(row["taught"]) == pytest.approx(entry.mode.net.value)
-        assert float(row["all_items"]) == pytest.approx(entry.lam.value)
+        assert float(row["lambda_all"]) == pytest.approx(entry.lam.value)
+
+
+def test_every_page_names_the_axis_by_the_symbol_of_the_board(
+    site: Site, files: dict[str, bytes]
+) -> None:
+    (board,) = site.boards
+    entry = board.board.entries[0]
+    value = wording.number(entry.axes["efficiency"].value)
+    assert f"Λ_new {value}" in text_of(files, "models/index.html")
+    assert "Sample efficiency Λ_new" in text_of(files, f"models/{entry.model.split('@')[0]}.html")
+    assert f"sample efficiency Λ_new {value}" in files["feed.xml"].decode()
+    archive = text_of(files, archive_path(board.id))
+    assert "Tier Λ_new Tier Stab Tier Gen" in archive
+    (page,) = [p for p in files if p.endswith(f"{entry.model}/ppo/index.html")]
+    assert "with the nearest Λ_new" in text_of(files, page)
+
+
+def test_formulas_are_those_of_the_protocol(files: dict[str, bytes]) -> None:
+    stability = text_of(files, "stability.html")
+    assert "the geometric mean of three shares" in stability and "four" not in stability
+    assert "Worst to median" not in stability and "three times the rate" in stability
+    assert "Transfer is a third of Gen" in text_of(files, "transfer.html")
+    home = text_of(files, "index.html")
+    assert "--arm real,placebo,mode,stress --seeds 10" in home and "four shares" not in home
+    assert "more than a quarter of Λ over all items" in home
+
+
+def test_a_browser_recomputes_lambda_over_all_items(
+    site: Site, files: dict[str, bytes]
+) -> None:
+    for entry in site.boards[0].board.entries:
+        (path,) = [p for p in files if p.endswith(f"{entry.model}/ppo.json")]
+        stored = json.loads(files[path])
+        assert stored["axes"]["efficiency"]["sign"] == "Λ_new"
+        assert stored["lam"]["value"] == entry.lam.value
+        assert "sign" not in stored["axes"]["stability"]
+
+
+def test_effects_are_labelled_with_the_signs_of_their_board(site: Site) -> None:
+    (board,) = site.boards
+    first, second = board.board.entries
+    pairs = board.pairs.compare(first, second).axes
+    drawn = drawings([("Tiny Qwen2", pairs)], board.board.signs)
+    assert drawn["efficiency"].title == "Sample efficiency Λ_new"
+    assert "Effect of Tiny Qwen2 on Λ_new" in drawn["efficiency"].rows[0]
+    calls = {axis: pair.call for axis, pair in pairs.items()}
+    assert _tallies([pairs], board.board.signs).startswith(f"Λ_new 1 {calls['efficiency']}")
 
 
 def test_what_is_kept_of_an_entry_gives_the_same_site(

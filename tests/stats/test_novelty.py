@@ -60,6 +60,15 @@ def test_lam_new_is_the_same_estimator_on_the_new_items_alone() -> None:
     assert not whole.saturated and whole.strict_items is None and not whole.flagged
 
 
+def test_what_a_failure_adds_to_the_new_items_is_taken_from_the_known_ones() -> None:
+    learned, _, known = random_table(5)
+    fallen = np.array([0.0, -0.02, 0.0, 0.01, 0.0])
+    plain, parts = learned_parts(learned, known), learned_parts(learned, known, fallen)
+    assert parts[1] - plain[1] == pytest.approx(fallen, abs=1e-15)
+    assert parts.sum(axis=0) == pytest.approx(learned.mean(axis=1), abs=1e-15)
+    assert np.array_equal(parts[:, fallen == 0], plain[:, fallen == 0])
+
+
 def test_too_few_new_items_are_saturated() -> None:
     learned, _, _ = random_table(1)
     greedy = np.ones(ITEMS)

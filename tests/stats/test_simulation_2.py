@@ -16,10 +16,11 @@ import pytest
 from scipy import stats
 
 from benchmarks.simulation import protocol2, protocol2_tables, tables
+from benchmarks.simulation.arms import true_new
 from benchmarks.simulation.engine import one, simulate_row
 from benchmarks.simulation.protocol2_rows import LABELS, rows_2
 from benchmarks.simulation.rows import PARTS_2, Row, rows
-from benchmarks.simulation.setting import World
+from benchmarks.simulation.setting import Entry, World, measured_points, targets
 from benchmarks.simulation.spreads import MEAN, Scene, Spreads, draw
 from crlbench.stats.reml import minimise
 from crlbench.stats.variance_components import (
@@ -97,6 +98,35 @@ def test_tiers_are_seldom_wrong(row: Row) -> None:
         bound = tables.upper_bound(columns[name])
         assert bound < (0.07 if FULL and "item by item" not in row.name else 0.11)
     assert not columns["in two tiers and equivalent"].any()
+
+
+AXES = chosen("axes", "Λ_new/two models/n=5/K=4", "Stab/two models/n=5/K=4")
+AXIS_BOARDS = BOARDS if FULL else 40
+"""Answered one item at a time, they are costly."""
+
+
+@pytest.mark.parametrize("row", AXES, ids=names(AXES))
+def test_intervals_of_the_axes_that_changed_cover(row: Row) -> None:
+    """Λ_new against boards of many items; Stab, which has no closed form, against its mean."""
+    columns = simulate_row(row, AXIS_BOARDS, 0, REPLICATES, None)
+    truth, values = columns["value"].mean(), columns["value"]
+    if row.kind == "new intervals":
+        truth, _ = true_new(row.world, AXIS_BOARDS)
+        assert abs(values.mean() - truth) < 0.01 + 3 * values.std() / np.sqrt(AXIS_BOARDS)
+    hits = (columns["low"] <= truth) & (truth <= columns["high"])
+    assert hits.mean() >= (0.92 if FULL else 0.85)
+
+
+def test_a_world_without_a_stress_arm_is_drawn_as_before() -> None:
+    plain = World((Entry(), Entry(failures=0.2)), seeds=8)
+    arms = World((Entry(), Entry(failures=0.2, stress_failures=0.2)), seeds=8, stress=3)
+    drawn = [targets(world, np.random.default_rng(1), 0) for world in (plain, arms)]
+    assert np.array_equal(drawn[0][:, :5], drawn[1][:, :5])
+    mean = np.full((2, 1), 0.35)
+    assert drawn[1][:, 5:] - mean == pytest.approx(2 * (drawn[0][:, 5:] - mean))
+    ends = [measured_points(world, np.random.default_rng(1)) for world in (plain, arms)]
+    assert np.array_equal(*ends)
+    assert plain.stressed.sum() == 0 and arms.stressed.tolist() == [False] * 5 + [True] * 3
 
 
 DISCOVERY = chosen("discovery", "4 equal, 4 a margin or more apart/M=8/R=1/K=4/n=5")

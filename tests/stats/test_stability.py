@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from itertools import combinations
 
 import numpy as np
@@ -35,7 +36,8 @@ from crlbench.stats.stability import (
     worst_seeds,
     worst_steps,
 )
-from crlbench.verdict.run_measures import full_curve, measure
+from crlbench.verdict.run_curve import full_curve
+from crlbench.verdict.run_measures import measure
 from crlbench.verdict.runs import Run, Runs
 from tests.support.clock import cpu_seconds
 
@@ -233,6 +235,16 @@ def test_a_model_needs_half_of_the_tasks():
     few = model_stability(half, ["a", "b", "c", "d", "e"])
     assert few.value is None and few.reason == "rated on 2 of 5 tasks, half are needed"
     assert model_stability({}, []).value is None
+
+
+def test_what_lacks_its_stress_arm_says_how_to_get_it_or_why_there_is_none():
+    without = {"a": dataclasses.replace(rated(0.6), value=None)}
+    assert model_stability(without, ["a"]).reason == (
+        "no three runs of the stress arm on a (--arm stress)"
+    )
+    assert model_stability(without, ["a"], "steps have no rate").reason == (
+        "no three runs of the stress arm on a (there can be none: steps have no rate)"
+    )
 
 
 def stored(run: Run) -> RunStability:

@@ -14,6 +14,7 @@ from rich.console import Console
 from crlbench.contract.study import Study
 from crlbench.errors import UsageError, ValidationError
 from crlbench.pages.ablation_table import markdown_table, plain_table, terminal_table
+from crlbench.pages.study import render_ablation
 from crlbench.stats.intervals import task_balanced_iqm
 from crlbench.verdict.ablation import Ablation, summarise_study
 from crlbench.verdict.board import summarise_board
@@ -36,6 +37,47 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def ablation(folder: Path) -> Ablation:
     return summarise_study(folder, replicates=1000)
+
+
+def test_a_study_of_protocol_2_compares_lambda_of_new_items(tmp_path: Path):
+    base = replace(BASE, items=256, protocol="CRL-2", track_version=1)
+    arm = replace(base, recipe="grpo+clip.high=0.28", slope=3.5)
+    root = write_study(tmp_path, Trial(base, (arm,)))
+    found = summarise_study(root, replicates=200)
+    (comparison,) = found.comparisons
+    boards = {
+        board.entries[0].recipe: board.entries[0]
+        for board in (summarise_board(load_runs(f), 200) for f in tmp_path.glob("mini-*/*"))
+    }
+    for one in (comparison.base, *comparison.arms):
+        score = boards[one.recipe].axes["efficiency"]
+        assert one.lam.value == pytest.approx(score.value, rel=1e-12)
+        assert one.lam.value != pytest.approx(boards[one.recipe].lam.value, abs=1e-3)
+        assert one.lam.interval.low == pytest.approx(score.interval.low, rel=1e-9)
+        for task in one.tasks:
+            assert task.arm == pytest.approx(score.by_task[task.task].value, rel=1e-12)
+    assert json.loads(found.to_json())["new"] is True
+    text = plain_table(found)
+    assert "Λ_new" in text and "ΔΛ_new [95 %]" in text and "Λ:" not in text
+    page = render_ablation(root, found)
+    assert "<th scope=\"col\" class=\"n\">ΔΛ_new</th>" in page
+    assert "Only the items count that the start model answers wrongly" in page
+
+
+def test_a_saturated_task_has_no_effect_and_is_named(tmp_path: Path):
+    base = replace(BASE, items=64, protocol="CRL-2", track_version=1)
+    arm = replace(base, recipe="grpo+clip.high=0.28", slope=3.5)
+    found = summarise_study(write_study(tmp_path, Trial(base, (arm,))), replicates=50)
+    (comparison,) = found.comparisons
+    assert comparison.base.lam.value is None and comparison.arms[0].effect is None
+    assert any(note.startswith("Saturated, with fewer than 64 new") for note in comparison.notes)
+
+
+def test_a_study_is_of_one_protocol(tmp_path: Path):
+    base = replace(BASE, items=64, track_version=1)
+    arm = replace(base, recipe="grpo+clip.high=0.28", protocol="CRL-2")
+    with pytest.raises(ValidationError, match="several protocols"):
+        summarise_study(write_study(tmp_path, Trial(base, (arm,))), replicates=50)
 
 
 SMALL = replace(BASE, items=8, seeds=3)

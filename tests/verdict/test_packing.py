@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from crlbench.disk.parcels import BadParcel, read_array
-from crlbench.verdict.axes import plain
 from crlbench.verdict.board import Board, summarise_board
 from crlbench.verdict.entry import Entry
 from crlbench.verdict.packing import (
@@ -25,6 +24,7 @@ from crlbench.verdict.packing import (
     unpack_plain,
 )
 from crlbench.verdict.pairs import compare_pair
+from crlbench.verdict.plain_data import plain
 from crlbench.verdict.runs import Runs, load_runs
 from tests.support.simulate import Plan, write_board
 

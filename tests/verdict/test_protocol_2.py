@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from crlbench.algo.step import TrustRegion
+from crlbench.contract.arms import TRUST_REGION
 from crlbench.errors import ValidationError
 from crlbench.verdict.board import Board, Entry, summarise_board
 from crlbench.verdict.pairs import paired_axes
@@ -149,6 +151,48 @@ def test_pass_at_k_is_the_closed_form(folder: Path, entry: Entry) -> None:
     assert {f.split for f in entry.novelty.passes["addition"]} == {"id", "hard"}
 
 
+def test_a_failed_run_has_no_right_answer_at_its_end(tmp_path: Path) -> None:
+    """As L counts it: a mean over those that survive would rise with every failure."""
+    plan = replace(ENTRY, failed=(("addition", 1, 22), ("addition", 3, 10)), tasks=TASKS[:2])
+    folder = write_board(tmp_path, plan)
+    (found,) = summarise_board(load_runs(folder), 50).entries
+    for part in found.novelty.passes["addition"]:
+        whole = [vectors(folder, "addition", i) for i in range(5)]
+        name = f"end/{part.split}_pass"
+        ends = [one[name] for one in whole if name in one]
+        assert len(ends) == 3  # of those that survived
+        for k in (1, 32):
+            solved = [1 - comb(32 - int(c), k) / comb(32, k) for e in ends for c in e.sum(axis=0)]
+            assert part.end[k] == pytest.approx(sum(solved) / ITEMS / 5, rel=1e-12)
+    everything = replace(plan, failed=tuple(("addition", i, 22) for i in range(5)))
+    (found,) = summarise_board(load_runs(write_board(tmp_path / "all", everything)), 50).entries
+    assert {k for part in found.novelty.passes["addition"] for k in part.end.values()} == {0.0}
+
+
+def test_a_run_that_fails_early_learned_nothing_new(tmp_path: Path) -> None:
+    """A start below the floor is worth no more once its run failed: Λ_new and L_new agree, and the
+    parts still add up."""
+    plan = replace(ENTRY, tasks=TASKS[:2], failed=tuple(("addition", i, 1) for i in range(5)))
+    folder = write_board(tmp_path, plan)
+    for cell in folder.rglob("addition/*/seed-*"):
+        found = dict(np.load(cell / "items.npz"))
+        is_new = found["start/id_greedy"][0] == 0
+        kept = {name: found[name] * ~is_new for name in ("start/id", "curve/0")}
+        replace_items(cell, start__id=kept["start/id"], curve__0=kept["curve/0"])
+        record = json.loads((cell / "record.json").read_text())
+        record["splits"]["id"]["start"] = float(kept["start/id"].mean())
+        record["curve"][0]["score"] = float(kept["curve/0"].mean())
+        rewrite(cell, splits=record["splits"], curve=record["curve"])
+    (entry,) = summarise_board(load_runs(folder), 50).entries
+    part = entry.novelty.tasks["addition"]
+    assert part.lam_new == pytest.approx(0, abs=0.01) and part.new == pytest.approx(0, abs=0.01)
+    learned = entry.efficiency.tasks["addition"].L
+    assert part.known + part.new == pytest.approx(learned, abs=1e-12)
+    share = part.new_items / ITEMS
+    seeds = [lam * (1 + FLOOR / (1 - FLOOR)) * share for lam in part.seeds]
+    assert part.new == pytest.approx(np.mean(seeds), abs=1e-12)
+
+
 def test_what_labels_taught_is_real_minus_mode_over_all_items(folder: Path, entry: Entry) -> None:
     every = np.ones(ITEMS, dtype=bool)
     real, mode = (
@@ -252,6 +296,27 @@ def test_without_three_stress_runs_only_stab_lacks(tmp_path: Path, seeds: int) -
     score = found.axes["stability"]
     assert score.value is None and "no three runs of the stress arm" in score.reason
     assert found.axes["efficiency"].value is not None
+
+
+def test_shortened_stress_runs_are_no_part_of_stability(tmp_path: Path) -> None:
+    folder = write_board(tmp_path, ENTRY)
+    for cell in folder.rglob("counting/stress/seed-*"):
+        status = json.loads((cell / "record.json").read_text())["status"]
+        rewrite(cell, status=status | {"state": "partial"})
+    (found,) = summarise_board(load_runs(folder), 50).entries
+    assert found.stability.tasks["counting"].stress is None
+    assert found.stability.tasks["addition"].stress is not None
+    score = found.axes["stability"]
+    assert score.value is None and "the stress arm on counting (--arm stress)" in score.reason
+
+
+def test_a_recipe_without_a_stress_arm_is_not_told_to_run_it(tmp_path: Path) -> None:
+    step = {"step": {"part": TRUST_REGION, "max_kl": 0.01}}
+    plan = replace(ENTRY, stress=0, recipe="trpo", config=step)
+    (found,) = summarise_board(load_runs(write_board(tmp_path, plan)), 50).entries
+    reason = found.axes["stability"].reason
+    assert "--arm" not in reason and "trust-region steps, whose size no learning rate" in reason
+    assert TrustRegion.__name__ == TRUST_REGION
 
 
 def test_few_new_items_are_saturated_and_do_not_rank(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from crlbench.contract.conditions import fingerprint
 from crlbench.errors import ValidationError
 from crlbench.stats.measures import area, captured, trapezoid_weights, unit
 from crlbench.verdict.board import summarise_board
-from crlbench.verdict.run_measures import TaskItems, full_curve, item_table, measure
+from crlbench.verdict.run_curve import full_curve
+from crlbench.verdict.run_measures import TaskItems, item_table, measure
 from crlbench.verdict.runs import Run, Runs, load_runs
 from tests.support.simulate import Plan, replace_items, rewrite, write_board
 

@@ -13,8 +13,9 @@ from crlbench.base import wording
 from crlbench.errors import NotComparable
 from crlbench.pages import words
 from crlbench.stats.intervals import task_balanced_iqm
-from crlbench.verdict.axes import AXES, plain
+from crlbench.verdict.axes import AXES
 from crlbench.verdict.board import Board, summarise_board
+from crlbench.verdict.plain_data import plain
 from crlbench.verdict.runs import load_runs
 from tests.support.simulate import Plan, declare, rewrite, write_board, write_run
 

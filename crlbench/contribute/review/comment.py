@@ -27,7 +27,7 @@ from crlbench.pages.board_table import rank_span
 from crlbench.pages.compare_words import lead
 from crlbench.pages.words import span
 from crlbench.verdict.alarms import alarms
-from crlbench.verdict.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis
+from crlbench.verdict.axes import AXES, AXIS_WORDS, Axis
 from crlbench.verdict.board import Board, summarise_board
 from crlbench.verdict.compare import compare
 from crlbench.verdict.compare_read import read_entry
@@ -106,7 +106,7 @@ def _rows(board: Board, name: str) -> Iterator[str]:
         ranking = board.rankings[entry.recipe][axis]
         tier = _tiers(board, entry.recipe, axis).get(name, NONE)
         yield (
-            f"| {AXIS_WORDS[axis]} ({AXIS_SIGNS[axis]}) | {value} | {tier} | "
+            f"| {AXIS_WORDS[axis]} ({score.sign}) | {value} | {tier} | "
             f"{rank_span(ranking, name)} |"
         )
     yield ""
@@ -132,7 +132,7 @@ def _tier_changes(before: Board | None, after: Board, new: set[str]) -> Iterator
 
 
 def _nearest(root: Path, entry: Path, board: Board) -> Iterator[str]:
-    """The entries of the same recipe whose Λ is nearest, with the verdict on each pair."""
+    """The entries of the same recipe whose sample efficiency is nearest, with each verdict."""
     model, recipe = entry.parts[-2:]
     score = board.entry(f"{model}/{recipe}").axes["efficiency"].value
     others = [

@@ -1,0 +1,118 @@
+"""Intervals of the axes that protocol CRL-2 changed: Λ of new items, and stability under stress.
+
+Boards are answered one item at a time. A start model answers an item rightly when greedy if it
+does so in more than half of its draws. The last runs of a world with a stress arm are that arm's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+
+from crlbench.stats.intervals import Interval, Replicates, paired, trimmed_mean
+from crlbench.stats.measures import ItemTable
+from crlbench.stats.resampling import (
+    axis_interval,
+    efficiency_replicates,
+    lam_of_some_by_weight,
+    shortfall_interval,
+    trimmed_rows,
+)
+from crlbench.stats.stability import seed_columns
+from crlbench.stats.stress import stress_replicates
+from crlbench.verdict.axes import MARGIN
+
+from . import scores
+from .setting import World
+from .world import Answers, simulate
+
+MANY_ITEMS, MANY_BOARDS = 4096, 200
+"""Of the boards whose mean stands for the true Λ_new, at most: so many items add little noise."""
+
+Found = dict[str, float]
+"""What one board says."""
+
+
+def new_intervals(world: World, generator: np.random.Generator, seed: int, count: int) -> Found:
+    """Λ_new of the first entry, and the second minus the first."""
+    by_task = [
+        _new_replicates(answers, world, f"task-{k}", seed, count)
+        for k, answers in enumerate(simulate(world, generator))
+    ]
+    first, second = ([parts[m] for parts in by_task] for m in (0, 1))
+    return _found(first, second, axis_interval(first), by_variance=False)
+
+
+def _new_replicates(
+    answers: Answers, world: World, task: str, seed: int, count: int
+) -> list[Replicates]:
+    """Of each entry on one task."""
+    draws = {"count": count, "seed": seed}
+    found = []
+    for table, chosen in new_tables(answers, world):
+        by_weight = lam_of_some_by_weight(task, table, chosen, **draws)
+        found.append(
+            efficiency_replicates(task, table, None, trimmed_rows, **draws, by_weight=by_weight)
+        )
+    return found
+
+
+def new_tables(answers: Answers, world: World) -> list[tuple[ItemTable, np.ndarray]]:
+    """The table of each entry's new items, and which of all items these are."""
+    tables = scores.item_tables(answers, world.grid)
+    return [
+        (ItemTable(table.learned[:, ~known], table.head[:, ~known], None, table.scale), ~known)
+        for table, known in zip(tables, answers.greedy, strict=True)
+    ]
+
+
+@lru_cache(maxsize=32)
+def true_new(world: World, boards: int) -> tuple[float, float]:
+    """Λ_new of the first two entries, as so many boards of many items show it."""
+    large = replace(world, grid=replace(world.grid, items=MANY_ITEMS))
+    generator = np.random.Generator(np.random.PCG64(0))
+    found = []
+    for _ in range(boards):
+        tasks = [
+            [trimmed_mean(_lam(table)) for table, _ in new_tables(answers, large)]
+            for answers in simulate(large, generator)
+        ]
+        found.append(np.mean(tasks, axis=0))
+    first, second = np.mean(found, axis=0)[:2]
+    return float(first), float(second)
+
+
+def _lam(table: ItemTable) -> np.ndarray:
+    items = table.learned.shape[1]
+    return table.lam(np.full((1, items), 1.0 / items))[0]
+
+
+def stress_intervals(
+    world: World, generator: np.random.Generator, seed: int, count: int
+) -> Found:
+    """Stab of the first entry, and the second minus the first."""
+    by_task, calm = [], world.seeds - world.stress
+    for k, answers in enumerate(simulate(world, generator)):
+        task = f"task-{k}"
+        runs = scores.stability(answers, world.grid, task)
+        arms = [[seed_columns(part) for part in (row[:calm], row[calm:])] for row in runs]
+        by_task.append([stress_replicates(task, *both, count, seed) for both in arms])
+    first, second = ([parts[m] for parts in by_task] for m in (0, 1))
+    return _found(first, second, shortfall_interval(first), by_variance=True)
+
+
+def _found(
+    first: list[Replicates], second: list[Replicates], alone: Interval, by_variance: bool
+) -> Found:
+    effect = paired(first, second, MARGIN, by_variance=by_variance)
+    return {
+        "value": float(np.mean([part.location for part in first])),
+        "low": alone.low,
+        "high": alone.high,
+        "difference": effect.value,
+        "difference low": effect.interval.low,
+        "difference high": effect.interval.high,
+        "better or worse": float(effect.verdict in ("better", "worse")),
+    }
