@@ -38,7 +38,7 @@ def add_flags(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("Advanced")
     more = group.add_argument
     more("--arm", metavar="A,B",
-         help="arms to run, of real, placebo, mode, stress: real,placebo (real)")
+         help="arms to run, of real, placebo, mode, stress, wrong: real,placebo (real)")
     add_training_flags(group, "--jobs")
     add_training_flags(group, "--set",
         help="change a condition, e.g. optimization.epochs=2 (then in the open division)")

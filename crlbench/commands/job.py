@@ -284,18 +284,24 @@ def plan_of(
 def _check_arms(
     arms: Sequence[str], recipe: Chosen, tasks: Sequence[str], catalog: Catalog
 ) -> None:
-    """Refuse a stress arm without a learning rate, and a mode arm of episodes."""
+    """Refuse a stress arm without a learning rate, and arms of answers where a task has none."""
     if "stress" in arms and (why := why_unstressed(recipe.config)):
         raise UsageError(
             f"--arm stress: recipe '{recipe.name}' has no stress arm: {why}. Leave stress out of "
             "--arm."
         )
-    episodes = [name for name in tasks if catalog.task_card(name).kind != "single-turn"]
-    if "mode" in arms and episodes:
-        raise UsageError(
-            f"--arm mode: task '{episodes[0]}' is not single-turn, and an episode has no greedy "
-            "answer to agree with. Leave mode out of --arm."
-        )
+    cards = [catalog.task_card(name) for name in tasks]
+    for card in cards:
+        if "mode" in arms and card.kind != "single-turn":
+            raise UsageError(
+                f"--arm mode: task '{card.name}' is not single-turn, and an episode has no greedy "
+                "answer to agree with. Leave mode out of --arm."
+            )
+        if "wrong" in arms and (card.kind != "single-turn" or card.reward_model is not None):
+            raise UsageError(
+                f"--arm wrong: task '{card.name}' has no verifier that compares a completion with "
+                "an answer, so no answer is wrong. Leave wrong out of --arm."
+            )
 
 
 def _execution(settings: Settings, catalog: Catalog) -> Execution:

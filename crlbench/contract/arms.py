@@ -5,6 +5,7 @@ real     the task's verifier pays (or its reward model)
 placebo  a coin of the same mean, blind to the answer
 mode     agreement with the start model's own greedy answer; no label is read
 stress   as real, at three times the track's learning rates (policy and value head)
+wrong    the task's verifier, asked for a fixed wrong answer of each prompt
 =======  ==============================================================================
 """
 
@@ -15,10 +16,10 @@ from typing import Any, Literal, get_args
 
 from crlbench.contract.conditions import Conditions
 
-Arm = Literal["real", "placebo", "mode", "stress"]
+Arm = Literal["real", "placebo", "mode", "stress", "wrong"]
 ARMS: tuple[Arm, ...] = get_args(Arm)
-CONTROLS: tuple[Arm, ...] = ("placebo", "mode", "stress")
-"""Arms beside the real one."""
+CONTROLS: tuple[Arm, ...] = ("placebo", "mode", "stress", "wrong")
+"""Arms beside the real one. A protocol says which ones a rank needs; none needs the wrong arm."""
 CONTROL_SEEDS = 3
 """A control arm runs on the first seed indices only (protocols CRL-1, A.4, and CRL-2)."""
 STRESS_FACTOR = 3.0

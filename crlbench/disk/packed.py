@@ -37,7 +37,7 @@ page, comes back to each, and one place too few would mean to unpack all of them
 LEVEL = 19
 
 NAME = re.compile(
-    r"[a-z0-9][a-z0-9-]{0,63}/(?:real|placebo|mode|stress)/seed-[0-9]{2,6}/"
+    r"[a-z0-9][a-z0-9-]{0,63}/(?:real|placebo|mode|stress|wrong)/seed-[0-9]{2,6}/"
     rf"(?:{'|'.join(map(re.escape, PACKED_FILES))})"
 )
 _BLOCK = tarfile.BLOCKSIZE

@@ -61,7 +61,7 @@ def evaluate(
         recipe: the algorithm, also with a flip: ``"grpo+clip.high=0.28"``.
         tasks: only these; None for all of the track.
         seeds: number of seeds of every task and arm.
-        arms: of ``"real"``, ``"placebo"``, ``"mode"`` and ``"stress"``.
+        arms: of ``"real"``, ``"placebo"``, ``"mode"``, ``"stress"`` and ``"wrong"``.
         out: folder of all runs.
         **settings: every other flag of ``crlbench evaluate``, with underscores:
             ``set={"optimization.epochs": 2}``, ``device="cuda"``, ``jobs=2``, ``max_hours=1.5``

@@ -193,6 +193,8 @@ def _beside(entry: Entry, with_name: bool = False) -> Iterator[str]:
         yield who + placebo_sentence(entry.placebo)
     if entry.mode is not None:
         yield who + mode_sentence(entry.mode)
+    if entry.wrong is not None:
+        yield who + wrong_sentence(entry.wrong)
     if entry.generalization.hacked:
         cells = ", ".join(entry.generalization.hacked[:6])
         yield f"{who}The reward runs ahead of the audit by more than .05 in {cells}."
@@ -214,6 +216,14 @@ def mode_sentence(mode: Control) -> str:
     return (
         f"Mode arm, {wording.count(mode.n, 'seed')}: Λ {words.estimate(mode.lam)}; "
         f"taught, Λ − Λ(mode), {words.estimate(mode.net, signed=True)}."
+    )
+
+
+def wrong_sentence(wrong: Control) -> str:
+    """What the wrong arm says, in one sentence."""
+    return (
+        f"Wrong arm, {wording.count(wrong.n, 'seed')}: Λ {words.estimate(wrong.lam)}; "
+        f"Λ − Λ(wrong) {words.estimate(wrong.net, signed=True)}."
     )
 
 

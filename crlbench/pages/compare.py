@@ -62,6 +62,7 @@ def page_data(comparison: Comparison) -> dict[str, Any]:
         "axes": [(comparison.signs[axis], AXIS_WORDS[axis]) for axis in comparison.axes],
         "placebo": any(side.placebo is not None for side in comparison.sides),
         "mode": any(side.mode is not None for side in comparison.sides),
+        "wrong": any(side.wrong is not None for side in comparison.sides),
         "rules": comparison.rules,
         "tiles": _tiles(comparison),
         "matrix": _matrix(comparison) if len(comparison.sides) > 2 else None,

@@ -148,7 +148,11 @@ def _entry(side: Side) -> list[Row]:
         (score.sign, number(score.value), span(score.interval), span(score.wider))
         for score in side.axes.values()
     ]
-    beside = (("Λ placebo", "Λ* (net)", side.placebo), ("Λ mode", "Taught", side.mode))
+    beside = (
+        ("Λ placebo", "Λ* (net)", side.placebo),
+        ("Λ mode", "Taught", side.mode),
+        ("Λ wrong", "Λ − Λ wrong", side.wrong),
+    )
     for name, net, control in beside:
         if control is not None:
             for label, one in ((name, control.lam), (net, control.net)):

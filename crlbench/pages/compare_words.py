@@ -210,6 +210,8 @@ def side_notes(side: Side) -> list[str]:
         notes.append(f"No net effect: {_ended(side.placebo.reason)}")
     if side.mode is not None and side.mode.reason is not None:
         notes.append(f"Taught is not known: {_ended(side.mode.reason)}")
+    if side.wrong is not None and side.wrong.reason is not None:
+        notes.append(f"Λ − Λ wrong is not known: {_ended(side.wrong.reason)}")
     return [clean(note) for note in notes]
 
 

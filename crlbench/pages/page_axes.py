@@ -205,6 +205,15 @@ def mode(entry: Entry) -> dict[str, Any] | None:
     return panel | {"verdict": _taught(entry, entry.mode), "marked": False}
 
 
+def wrong(entry: Entry) -> dict[str, Any] | None:
+    """The wrong arm beside the real one; None without it."""
+    if entry.wrong is None:
+        return None
+    labels = ("Λ, wrong", "Λ − Λ wrong", "Λ with right and with wrong answers paid")
+    panel = _control(entry, entry.wrong, labels)
+    return panel | {"verdict": _misled(entry, entry.wrong), "marked": False}
+
+
 def _control(entry: Entry, control: Control, labels: tuple[str, str, str]) -> dict[str, Any]:
     """A control arm beside the real one, both over all items.
 
@@ -245,6 +254,18 @@ def _taught(entry: Entry, control: Control) -> str:
         f"Paid for agreeing with the start model, Λ is {wording.number(control.lam.value)}; with "
         f"labels it is {wording.number(lam)}.{share} Taught: "
         f"{wording.number(net.value, signed=True)} {words.span(net.interval)}".rstrip() + "."
+    )
+
+
+def _misled(entry: Entry, control: Control) -> str:
+    """What a reward for wrong answers brought."""
+    lam, net = entry.lam.value, control.net
+    if lam is None or control.lam.value is None or net.value is None:
+        return wording.sentence(control.reason) or "Λ is not known for both arms."
+    return (
+        f"Paid for wrong answers, Λ is {wording.number(control.lam.value)}; with the right ones it "
+        f"is {wording.number(lam)}. The difference is {wording.number(net.value, signed=True)} "
+        f"{words.span(net.interval)}".rstrip() + "."
     )
 
 

@@ -24,6 +24,7 @@ HOW: dict[Arm, str] = {
     "placebo": " with a content-free reward",
     "mode": " paid for agreeing with the start model",
     "stress": " at three times the learning rate",
+    "wrong": " paid for wrong answers",
 }
 """How an arm was trained, after the name of its recipe."""
 

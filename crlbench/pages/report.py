@@ -147,6 +147,7 @@ def _entry(entry: Entry, runs: list[Run], board: Board) -> dict[str, Any]:
         "novelty": None if ranked is None else page_novelty.novelty(ranked),
         "placebo": None if ranked is None else page_axes.placebo(ranked),
         "mode": None if ranked is None else page_axes.mode(ranked),
+        "wrong": None if ranked is None else page_axes.wrong(ranked),
         "health": [page_health.health_panel(task.task, runs) for task in entry.tasks],
         "samples": page_samples.sample_panels(tasks, runs),
         "failures": page_failures.failures(entry, runs),

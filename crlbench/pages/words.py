@@ -107,6 +107,7 @@ CONTROL_WORDS: dict[Arm, str] = {
     "placebo": "with a content-free reward",
     "mode": "paid for agreeing with the start model",
     "stress": "at three times the learning rate",
+    "wrong": "paid for wrong answers",
 }
 """What a control arm is."""
 

@@ -170,6 +170,8 @@ def _check_rewards(facts: Facts) -> Iterator[Finding]:
     data = facts.conditions.data
     if facts.record.arm == "mode":
         yield from _check_agreement(facts)
+    if facts.record.arm == "wrong":
+        yield from _check_wrong(facts)
     if facts.record.arm not in PAID_BY_TASK or data.reward != "outcome":
         return
     pairs = zip(_column(facts, "reward"), _column(facts, "score"), strict=True)
@@ -203,6 +205,29 @@ def _check_agreement(facts: Facts) -> Iterator[Finding]:
         why = f"the start answers {wrong:.0%} of the training prompts wrongly when greedy"
         expected = "agreement with the start model, which no label decides"
         yield facts.finding("health.reward", equal, expected, why)
+
+
+def _check_wrong(facts: Facts) -> Iterator[Finding]:
+    """A wrong arm pays no completion that is right, and not as many as are right.
+
+    Equal means come by chance where both are small, so a run is refused for them only where
+    several iterations paid, and more than three in four of them paid the mean score.
+    """
+    scale = facts.conditions.data.reward_scale
+    scores = _column(facts, "score")
+    paid = [reward / scale for reward in _column(facts, "reward")]
+    for i, (share, score) in enumerate(zip(paid, scores, strict=True)):
+        if share + score > 1.0 + SLACK:
+            expected = f"at most {1.0 - score:.6g}"
+            why = f"health.score[{i}]: no right completion is paid"
+            yield facts.finding(f"health.reward[{i}]", share * scale, expected, why)
+    pairs = [(a, b) for a, b in zip(paid, scores, strict=True) if a > 0.0]
+    unequal = sum(not math.isclose(a, b, abs_tol=ROUNDED) for a, b in pairs)
+    if len(pairs) < LEAST_ITERATIONS or math.fsum(a for a, _ in pairs) / len(pairs) < PAID:
+        return
+    if unequal < DIFFERING * len(pairs):
+        equal = f"health.score in {len(pairs) - unequal} of {len(pairs)} iterations that paid"
+        yield facts.finding("health.reward", equal, "a reward for wrong answers")
 
 
 def _check_lengths(facts: Facts) -> Iterator[Finding]:

@@ -46,6 +46,7 @@ from crlbench.run.subject import (
     task_of,
     training_prompts,
 )
+from crlbench.run.wrong_answers import find_wrong_answers
 from crlbench.seeding import seed_value
 from crlbench.stats.measures import TRAIN_GREEDY
 from crlbench.train.callbacks import (
@@ -184,6 +185,7 @@ def make_module(
         conditions=conditions_under(cell.arm, conditions),
         seed=seed,
         arm=cell.arm,
+        wrong=find_wrong_answers(task) if cell.arm == "wrong" else None,
         ranks=ranks,
     )
     module.configure_model()

@@ -169,7 +169,12 @@ def _prompt(task: Task, split: str, row: Row, reader: Reader, max_tokens: int) -
             "is never cut: choose a model with a longer context."
         )
     answer = row["answer"] if task.card.reward_model is None else ask(task, row)
-    return Prompt(f"{task.name}/{split}/{row['id']}", ids, answer)
+    return Prompt(uid_of(task, split, row), ids, answer)
+
+
+def uid_of(task: Task, split: str, row: Row) -> str:
+    """The name of a row among all prompts of all tasks."""
+    return f"{task.name}/{split}/{row['id']}"
 
 
 def scorer_of(task: Task, device: str = "cpu") -> Scorer:

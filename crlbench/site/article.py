@@ -85,7 +85,7 @@ NOVELTY = ("novelty",)
 """What :func:`crlbench.pages.page_novelty.novelty` gives."""
 REST = (
     *("arrivals", "stability", "splits", "generalization", "transfer", "honesty", "placebo"),
-    *("mode", "failures", "costs"),
+    *("mode", "wrong", "failures", "costs"),
 )
 """What the lower half of an article shows; it rests on the entry alone."""
 
@@ -102,6 +102,7 @@ def _rest(stored: StoredBoard, entry: Entry) -> dict[str, Any]:
         "honesty": page_splits.honesty(entry),
         "placebo": page_axes.placebo(entry),
         "mode": page_axes.mode(entry),
+        "wrong": page_axes.wrong(entry),
         "failures": panels["failures"],
         "costs": panels["costs"],
     }

@@ -186,6 +186,7 @@ CONTROL_NOTES: dict[Arm, str] = {
     "placebo": "with a reward that knows nothing of the task",
     "mode": "paid for agreeing with the start model's own greedy answer",
     "stress": "at three times the learning rate",
+    "wrong": "paid for a fixed wrong answer of each prompt",
 }
 """What stands beside the curves of a control arm."""
 

@@ -41,7 +41,7 @@ READ: dict[str, Callable[[Any], Any]] = {
 KNOWN = (
     *("name", "model", "display_name", "family", "kind", "recipe", "arm", "standing", "why"),
     *("decides", "notes", "declared", "n", "failed", "vanished", "missing", "partial", "absent"),
-    *("axes", "placebo", "mode", "novelty", "checkpoint", "is_whole"),
+    *("axes", "placebo", "mode", "wrong", "novelty", "checkpoint", "is_whole"),
 )
 """Fields of an entry that are read at once."""
 GROUPS = {

@@ -15,10 +15,8 @@ from crlbench.errors import ValidationError
 from crlbench.stats.measures import unit
 from crlbench.stats.novelty import is_right
 
-KS = (1, 4, 8, 32)
-"""Answers that may be tried."""
-DRAWS = 32
-"""Draws that these need."""
+KS = (1, 4, 8, 32, 64)
+"""Answers that may be tried, where there are as many draws."""
 
 
 def pass_at_k(right: np.ndarray, draws: int, k: int) -> np.ndarray:

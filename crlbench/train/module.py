@@ -25,7 +25,14 @@ from crlbench.train.learner import FirstOrder, Learner, Update
 from crlbench.train.metrics import RolloutMetrics, clipped_tokens
 from crlbench.train.old_tokens import OldTokens
 from crlbench.train.ranks import whole_weights
-from crlbench.train.reward import Agreement, Reward, mode_reward, placebo_reward
+from crlbench.train.reward import (
+    Agreement,
+    Reward,
+    WrongAnswers,
+    mode_reward,
+    placebo_reward,
+    wrong_reward,
+)
 from crlbench.train.surrogate import Shown, Surrogate, decoding_gap
 from crlbench.train.trust_region import TrustRegion
 from crlbench.types import Experience, PromptBatch, Rollout
@@ -62,15 +69,17 @@ class PolicyOptimization(Learner):
         *,
         recipe: Recipe,
         arm: str = "real",
+        wrong: WrongAnswers | None = None,
         update: Update | None = None,
         **settings: Any,
     ) -> None:
         """``settings`` are those of :class:`Learner`. Without an ``update``, the recipe's rule says
-        which. All ranks hold the same rollouts and experience."""
+        which. All ranks hold the same rollouts and experience. The wrong arm needs ``wrong``."""
         super().__init__(update=update or update_of(recipe.step), **settings)
         self.recipe = recipe
         self.arm = arm
         self.agreement: Agreement | None = None
+        self.wrong = wrong
         self.last_iteration: Iteration | None = None
         self.kl_coefficient = recipe.kl.coefficient.start
         self.decoding_checked = False
@@ -115,6 +124,12 @@ class PolicyOptimization(Learner):
                 collected.reward, collected.rollout, batch, self.agreement, data.reward_scale
             )
             collected = replace(collected, reward=agreed)
+        if self.arm == "wrong":
+            assert self.wrong is not None
+            misled = wrong_reward(
+                collected.reward, collected.rollout, batch, self.wrong, data.reward_scale
+            )
+            collected = replace(collected, reward=misled)
         if self.arm == "placebo":
             blind = placebo_reward(
                 collected.reward,

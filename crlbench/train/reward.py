@@ -212,6 +212,31 @@ def mode_reward(
     return Reward(reward.score, paid, None, None)
 
 
+@dataclass(frozen=True)
+class WrongAnswers:
+    """What the wrong arm pays for: a fixed answer of each prompt that is not right."""
+
+    answers: Mapping[str, str]
+    """What the verifier is asked for instead, by the uid of a prompt."""
+    score: Scorer
+    """The verifier."""
+
+
+def wrong_reward(
+    reward: Reward, rollout: Rollout, batch: PromptBatch, wrong: WrongAnswers, scale: float
+) -> Reward:
+    """What the verifier pays when it is asked for the wrong answer of each prompt.
+
+    A completion that it pays for the right answer earns nothing, also where it fits both. As under
+    agreement, outcomes alone are paid. The score stays that of the right answer.
+    """
+    asked = [wrong.answers[batch.uids[group]] for group in rollout.group.tolist()]
+    outcomes = [one.outcome for one in wrong.score(rollout.texts, asked)]
+    paid = torch.tensor(outcomes, dtype=torch.float32, device=reward.score.device)
+    paid = torch.where(reward.score > 0.0, 0.0, paid) * scale
+    return Reward(reward.score, paid, None, None)
+
+
 def placebo_reward(
     reward: Reward,
     batch: PromptBatch,

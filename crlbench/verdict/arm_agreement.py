@@ -1,7 +1,8 @@
 """Arms of one entry beside its real one: what they say of how they were paid and how fast.
 
 Runs of one model, recipe, task and seed begin with the same completions. Paid as the labels pay, a
-mode run stays its real run to the last bit; at the track's own rate, so does a stress run.
+mode or a wrong run stays its real run to the last bit; at the track's own rate, so does a stress
+run.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ SLOWEST, FASTEST = STRESS_FACTOR / BAND, STRESS_FACTOR * BAND
 
 
 def contradict_arms(runs: Iterable[Run]) -> Iterator[Finding]:
-    """Where a mode or a stress run cannot be what its arm says.
+    """Where a mode, a wrong or a stress run cannot be what its arm says.
 
     Raises:
         ValidationError: a file is damaged.
@@ -44,6 +45,8 @@ def contradict_arms(runs: Iterable[Run]) -> Iterator[Finding]:
             continue
         if "mode" in arms:
             yield from _paid_by_labels(arms["mode"], real)
+        if "wrong" in arms:
+            yield from _paid_for_right(arms["wrong"], real)
         if "stress" in arms:
             yield from _own_rate(arms["stress"], real)
 
@@ -59,6 +62,19 @@ def _paid_by_labels(mode: Run, real: Run) -> Iterator[Finding]:
         why += "training prompts wrongly when greedy, so that agreement is not the label"
         rewards = pairs[0][0].rewards[:12]
         yield Finding(mode.name, DIGESTS, "rewards", rewards, "those of another arm", why)
+
+
+def _paid_for_right(wrong: Run, real: Run) -> Iterator[Finding]:
+    """The first completions of both runs are the same, and no reward pays both arms."""
+    pairs = _pairs(wrong, real)
+    if not pairs or pairs[0][0].completions != pairs[0][1].completions:
+        return
+    if pairs[0][0].rewards == pairs[0][1].rewards and _was_paid(real, 1):
+        rewards = pairs[0][0].rewards[:12]
+        why = f"{real.name} was paid the same for the same completions, and a wrong arm pays "
+        why += "nothing for a right one"
+        field = "rewards of iteration 1"
+        yield Finding(wrong.name, DIGESTS, field, rewards, "those of wrong answers", why)
 
 
 def must_differ(mode: RunRecord, iterations: int) -> bool:

@@ -45,6 +45,7 @@ SHOWS: Mapping[Arm, str] = {
     "placebo": "any reward would have brought",
     "mode": "agreeing with the start model would have brought",
     "stress": "breaks at three times the learning rate",
+    "wrong": "a reward for wrong answers brings",
 }
 """What a control arm is for."""
 

@@ -75,6 +75,8 @@ class Side:
     """Whether a verdict may lean on it."""
     mode: Control | None = added_field(None)
     """The arm that is paid for agreeing with the start model; over all tasks of the entry."""
+    wrong: Control | None = added_field(None)
+    """The arm that is paid for wrong answers; over all tasks of the entry."""
     protocol: str = added_field(PROTOCOL_NAME)
 
     @property
@@ -219,6 +221,7 @@ def _side(
         tasks=task_views(one, tasks, by) if "efficiency" in axes else {},
         placebo=entry.placebo,
         mode=entry.mode,
+        wrong=entry.wrong,
         protocol=board.rules.name,
     )
 

@@ -62,8 +62,9 @@ NO_ESTIMATE = Estimate(None, None, 0)
 
 @dataclass(frozen=True)
 class Control:
-    """What a control arm says: the same model and recipe, paid by a coin (placebo, protocol A.4) or
-    for agreement with the start model (mode, CRL-2). All Λ are over all items."""
+    """What a control arm says: the same model and recipe, paid by a coin (placebo, protocol A.4),
+    for agreement with the start model (mode, CRL-2) or for wrong answers (wrong). All Λ are over
+    all items."""
 
     n: int
     lam: Estimate
@@ -142,6 +143,8 @@ class Entry:
     evidence: Evidence = field(metadata=IN_MEMORY, repr=False, compare=False)
     mode: Control | None = added_field(None)
     """The arm that is paid for agreeing with the start model; its net is *Taught*."""
+    wrong: Control | None = added_field(None)
+    """The arm that is paid for wrong answers; nothing ranks by it."""
     checkpoint: str | None = added_field(None)
     """Which pretraining of its design it is, like ``i1o0``, where the design has several."""
     is_whole: bool = field(default=False, metadata=IN_MEMORY)
@@ -255,6 +258,7 @@ def make_entry(
         ),
         evidence=evidence,
         mode=_control(beside.get("mode"), evidence, rules_of(first.record)),
+        wrong=_control(beside.get("wrong"), evidence, rules_of(first.record)),
         checkpoint=subject.checkpoint,
         is_whole=census.is_whole,
     )

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from crlbench.contract.records import SplitScore
-from crlbench.contribute.results.copies import Known, marks
+from crlbench.contribute.results.copies import Known, _describe, marks
 from crlbench.verdict.runs import Run, load_runs
 from tests.support.simulate import Plan, write_board
 
-PLAN = Plan(tasks=("addition",), seeds=1, mode=1, stress=1, placebo=1, items=16)
+PLAN = Plan(tasks=("addition",), seeds=1, mode=1, stress=1, placebo=1, wrong=1, items=16)
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +42,7 @@ def like(real: Run, other: Run) -> list[str]:
     [
         ("placebo", None, True),
         ("stress", None, True),
+        ("wrong", None, True),
         ("mode", 0.7, True),
         ("mode", None, False),
         ("mode", 1.0, False),
@@ -56,8 +57,20 @@ def test_a_copied_real_run_is_refused_unless_labels_and_agreement_pay_alike(
     assert bool(found) == refused and all("real/seed-00" in name for name in found)
 
 
+def test_arms_that_were_never_paid_may_measure_the_same(arms: dict[str, Run]) -> None:
+    def unpaid(run: Run) -> Run:
+        health = run.record.health | {"reward": [0.0] * len(run.record.health["score"])}
+        return replace(run, record=run.record.model_copy(update={"health": health}))
+
+    known = Known.of([])
+    mode, wrong = unpaid(copied(arms["real"], "mode", 0.7)), unpaid(copied(arms["real"], "wrong"))
+    for mark in marks(mode):
+        known._by_mark[mark].append(_describe(mode, mark))
+    assert known.like(wrong) == [] and known.like(copied(arms["real"], "wrong")) != []
+
+
 def test_arms_that_measured_otherwise_are_all_accepted(arms: dict[str, Run]) -> None:
-    for arm in ("placebo", "mode", "stress"):
+    for arm in ("placebo", "mode", "stress", "wrong"):
         other = arms[arm]  # simulated runs share one file of digests
         record = other.record.model_copy(update={"digest_root": arm})
         assert like(arms["real"], replace(other, record=record)) == []

@@ -1,4 +1,4 @@
-"""What stored figures and digests say of a mode or a stress arm, without a replay."""
+"""What stored figures and digests say of a mode, a wrong or a stress arm, without a replay."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Digested(Run):
 @pytest.fixture(scope="module")
 def arms(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     plan = Plan(
-        tasks=("addition",), board=("addition",), seeds=1, items=16, mode=1, stress=1,
+        tasks=("addition",), board=("addition",), seeds=1, items=16, mode=1, stress=1, wrong=1,
         protocol="CRL-2", track_version=1,
     )
     runs = load_runs(write_board(tmp_path_factory.mktemp("arms"), plan)).runs
@@ -120,7 +120,9 @@ def means(rng: np.random.Generator, iterations: int, right: Any, agree: Any) -> 
     return score, paid
 
 
-def accused(run: Run, score: Any, paid: Any, wrong: float, entropy: float = 0.3) -> list[str]:
+def accused(
+    run: Run, score: Any, paid: Any, wrong: float | None, entropy: float = 0.3
+) -> list[str]:
     n = len(score)
     health = {name: column[:n] for name, column in run.record.health.items()}
     health |= columns(n, paid.tolist(), entropy=entropy) | {"score": score.tolist()}
@@ -179,6 +181,36 @@ def test_labels_in_nearly_all_iterations_are_found(
     score, agreed = means(rng, iterations, right, np.where(is_wrong, 0.4, 0.8))
     paid = np.where(np.arange(iterations) < honest, agreed, score)
     assert accused(arms["mode"], score, paid, 0.3) == ["health.reward"] * found
+
+
+def test_digests_of_a_wrong_arm_that_labels_paid(arms: dict[str, Run]) -> None:
+    real = digested(changed(arms["real"], **columns(40, [0.4] * 40)))
+    wrong = changed(arms["wrong"], **columns(40, [0.1] * 40))
+    (found,) = findings(real, digested(wrong))
+    assert (found.field, found.stored) == ("rewards of iteration 1", ("0a" * 32)[:12])
+    assert findings(real, digested(wrong, rewards=("0b" * 32, "0a" * 32, "0a" * 32))) == []
+    assert findings(real, digested(wrong, completions=("9c" * 32,) * 3)) == []
+    unpaid = digested(changed(arms["real"], **columns(40, [0.0] + [0.4] * 39)))
+    assert findings(unpaid, digested(wrong)) == []
+
+
+@pytest.mark.parametrize("iterations", [1, 8, 20])
+@pytest.mark.parametrize(("right", "hit"), [(0.3, 0.05), (0.1, 0.1), (0.02, 0.01), (0.9, 0.0)])
+def test_honest_wrong_arms_are_not_refused(
+    arms: dict[str, Run], iterations: int, right: float, hit: float
+) -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(50):
+        counts = rng.multinomial(ROWS, [right, hit, 1 - right - hit], size=iterations) / ROWS
+        assert accused(arms["wrong"], counts[:, 0], counts[:, 1], None) == []
+
+
+def test_wrong_arms_that_cannot_be(arms: dict[str, Run]) -> None:
+    """Paid as labels pay; and for more completions than were wrong."""
+    score = np.random.default_rng(4).binomial(ROWS, 0.3, 20) / ROWS
+    assert accused(arms["wrong"], score, score, None) == ["health.reward"]
+    most = np.where(np.arange(20) == 3, 1.0, 0.1)
+    assert accused(arms["wrong"], score, most, None) == ["health.reward[3]"]
 
 
 def rates(arms: dict[str, Run], factors: Sequence[float]) -> list[Finding]:

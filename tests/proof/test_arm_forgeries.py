@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crlbench import cli
+from crlbench import cli, seeding
 from crlbench.stats.pass_at_k import pass_by_k
 from tests.support import tampering
 from tests.support.arm_runs import TASK, forge
@@ -42,7 +42,7 @@ def replayed(catalog: Path, result: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 def pay_labels(reward: Any, *_: Any) -> Any:
-    """The reward of the mode arm, forged: what the labels pay."""
+    """The reward of the mode or the wrong arm, forged: what the labels pay."""
     return reward
 
 
@@ -56,10 +56,10 @@ def test_an_honest_entry_is_proven_arm_by_arm(
 ) -> None:
     assert verify(arms_catalog, trained_arms, "--updates", "1", "--seed-index", "0") == 0
     said = capsys.readouterr().out
-    assert "recomputed: 8 runs" in said
-    for arm in ("real", "placebo", "mode", "stress"):
+    assert "recomputed: 10 runs" in said
+    for arm in ("real", "placebo", "mode", "stress", "wrong"):
         assert f"{TASK}/{arm}/seed-00: 1 update" in said
-    assert said.count("equal to the last bit") == 4
+    assert said.count("equal to the last bit") == 5
 
 
 def test_a_mode_arm_that_was_paid_by_labels(
@@ -76,6 +76,38 @@ def test_a_mode_arm_that_was_paid_by_labels(
     said = findings(arms_catalog, entry, capsys)
     assert "mode/seed-00/digests.jsonl: rewards: stored" in said
     assert "agreement is not the label" in said
+
+
+def test_a_wrong_arm_that_was_paid_by_labels(
+    arms_catalog: Path,
+    entry: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = entry / TASK / "wrong" / "seed-00"
+    with monkeypatch.context() as patched:
+        patched.setattr("crlbench.train.module.wrong_reward", pay_labels)
+        forge(run, arms_catalog, tmp_path / "forged")
+    said = findings(arms_catalog, entry, capsys)
+    assert "wrong/seed-00/digests.jsonl: rewards of iteration 1: stored" in said
+    assert "pays nothing for a right one" in said
+
+
+def test_a_wrong_arm_that_was_paid_for_other_wrong_answers(
+    arms_catalog: Path,
+    entry: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Nothing stored contradicts it; a replay draws the answers again."""
+    run = entry / TASK / "wrong" / "seed-00"
+    with monkeypatch.context() as patched:
+        patched.setattr("crlbench.run.wrong_answers.derive", lambda *path: seeding.derive(1, *path))
+        forge(run, arms_catalog, tmp_path / "forged")
+    assert verify(arms_catalog, entry, "--recompute-only") == 0
+    assert "rewards" in replayed(arms_catalog, run, capsys)
 
 
 def test_a_mode_arm_that_was_paid_by_labels_and_hides_it(

@@ -1,4 +1,4 @@
-"""Mode and stress arms of a bundled model, really trained for a few iterations."""
+"""Mode, stress and wrong arms of a bundled model, really trained for a few iterations."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ def vectors(entry: Path, arm: str, seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def test_control_arms_have_three_seeds_at_most() -> None:
-    assert [seeds_of(arm, 10) for arm in ARMS] == [10, 3, 3, 3]
-    assert [seeds_of(arm, 2) for arm in ARMS] == [2, 2, 2, 2]
+    assert [seeds_of(arm, 10) for arm in ARMS] == [10, 3, 3, 3, 3]
+    assert [seeds_of(arm, 2) for arm in ARMS] == [2, 2, 2, 2, 2]
 
 
 def test_every_arm_is_planned_run_and_recorded(trained_arms: Path) -> None:
     plan = json.loads((trained_arms / "plan.json").read_text())
-    assert plan["arms"] == {"real": 2, "placebo": 2, "mode": 2, "stress": 2}
+    assert plan["arms"] == {"real": 2, "placebo": 2, "mode": 2, "stress": 2, "wrong": 2}
     records = [record_of(trained_arms, arm, seed) for arm in ARMS for seed in (0, 1)]
     assert all(r.status.state == "completed" and r.protocol.name == "CRL-2" for r in records)
     assert len({r.fingerprint.hash for r in records}) == 1
-    assert [r.splits["id"].end is None for r in records] == [False] * 2 + [True] * 6
+    assert [r.splits["id"].end is None for r in records] == [False] * 2 + [True] * 8
 
 
 def test_arms_begin_alike_and_part_by_their_rewards(trained_arms: Path) -> None:
@@ -59,8 +59,8 @@ def test_arms_begin_alike_and_part_by_their_rewards(trained_arms: Path) -> None:
         assert len({row[name] for row in first.values()}) == 1
     rewards = {arm: row["rewards"] for arm, row in first.items()}
     assert rewards["real"] == rewards["stress"]
-    assert len({rewards[arm] for arm in ("real", "placebo", "mode")}) == 3
-    assert len({row["parameters"] for row in first.values()}) == 4
+    assert len({rewards[arm] for arm in ("real", "placebo", "mode", "wrong")}) == 4
+    assert len({row["parameters"] for row in first.values()}) == 5
 
 
 def test_the_mode_arm_is_paid_for_agreement_and_scored_by_the_verifier(trained_arms: Path) -> None:
@@ -70,6 +70,15 @@ def test_the_mode_arm_is_paid_for_agreement_and_scored_by_the_verifier(trained_a
     assert all(float(64 * reward).is_integer() for reward in mode["reward"])
     greedy = vectors(trained_arms, "mode")["start/train_greedy"]
     assert greedy.shape[0] == 1 and 0.5 < greedy.mean() < 0.9
+
+
+def test_the_wrong_arm_is_paid_for_wrong_answers_and_scored_by_the_verifier(
+    trained_arms: Path,
+) -> None:
+    real, wrong = record_of(trained_arms, "real").health, record_of(trained_arms, "wrong").health
+    assert wrong["score"][0] == real["score"][0] > 0
+    assert all(0 < a and a + b <= 1 for a, b in zip(wrong["reward"], wrong["score"], strict=True))
+    assert all(float(64 * reward).is_integer() for reward in wrong["reward"])
 
 
 def test_the_stress_arm_learns_at_three_times_the_rate(trained_arms: Path) -> None:
@@ -121,7 +130,7 @@ def test_runs_of_an_entry_share_its_start(trained_arms: Path) -> None:
 
 def test_the_board_has_both_controls_and_lacks_seeds(trained_arms: Path) -> None:
     (entry,) = summarise_board(load_runs(trained_arms), 50).entries
-    assert entry.standing == "preview" and entry.placebo.n == entry.mode.n == 2
+    assert entry.standing == "preview" and entry.placebo.n == entry.mode.n == entry.wrong.n == 2
     lacks = [why.split(",")[0] for why in entry.why if "seed-02" in why]
     assert lacks == ["A rank needs the placebo arm", "A rank needs the mode arm"]
     assert "no three runs of the stress arm" in entry.axes["stability"].reason or (
@@ -147,7 +156,7 @@ def test_an_unknown_arm_is_named_with_those_there_are(
     assert "mode" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arm", ["mode", "stress"])
+@pytest.mark.parametrize("arm", ["mode", "stress", "wrong"])
 def test_an_interrupted_arm_ends_with_the_same_bits(
     trained_arms: Path, arms_catalog: Path, tmp_path: Path, arm: str
 ) -> None:

@@ -268,7 +268,10 @@ def test_a_recipe_without_a_learning_rate_is_not_told_to_run_the_stress_arm(
 
 @pytest.mark.parametrize(
     ("arm", "state"),
-    [("real", "failed"), ("placebo", "completed"), ("mode", "completed"), ("stress", "failed")],
+    [
+        *(("real", "failed"), ("stress", "failed")),
+        *(("placebo", "completed"), ("mode", "completed"), ("wrong", "completed")),
+    ],
 )
 def test_only_arms_that_the_task_pays_fail_by_a_lower_score(
     plan_of: PlanOf, track: Track, arm: str, state: str

@@ -41,7 +41,7 @@ ENTRY = Plan(
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("crl2")
-    strong = replace(ENTRY, model="tiny-qwen2", display_name="Tiny Qwen2", slope=2.2)
+    strong = replace(ENTRY, model="tiny-qwen2", display_name="Tiny Qwen2", slope=2.2, wrong=3)
     write_board(root / "runs", ENTRY, strong)
     return submit(root / "runs", root / "results")
 
@@ -59,6 +59,15 @@ def files(site: Site) -> dict[str, bytes]:
 def text_of(files: dict[str, bytes], path: str) -> str:
     plain = re.sub(r"<(svg|style|script)\b.*?</\1>", "", files[path].decode(), flags=re.DOTALL)
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", plain))
+
+
+def test_the_wrong_arm_stands_where_it_was_run(files: dict[str, bytes]) -> None:
+    for model, runs in (("tiny-qwen2", True), ("tiny-llama", False)):
+        (path,) = [p for p in files if p.endswith("/ppo/index.html") and f"/{model}@" in p]
+        (page,) = [p for p in files if p.endswith("/ppo/addition.html") and f"/{model}@" in p]
+        heading = "What does a reward for wrong answers bring?" in text_of(files, path)
+        curves = "paid for a fixed wrong answer of each prompt" in text_of(files, page)
+        assert (heading, curves) == (runs, runs)
 
 
 def test_every_page_is_built_and_an_entry_says_all(site: Site, files: dict[str, bytes]) -> None:

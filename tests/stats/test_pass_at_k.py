@@ -21,13 +21,14 @@ def test_the_closed_form_is_the_mean_over_all_subsets(right: int, k: int) -> Non
     assert float(pass_at_k(np.array(right), 6, k)) == pytest.approx(sum(subsets) / len(subsets))
 
 
-def test_of_32_draws_as_with_binomial_coefficients() -> None:
+@pytest.mark.parametrize(("draws", "ks"), [(32, (1, 4, 8, 32)), (64, (1, 4, 8, 32, 64))])
+def test_as_with_binomial_coefficients(draws: int, ks: tuple[int, ...]) -> None:
     generator = np.random.default_rng(0)
-    right = generator.random((32, 50)) < generator.random(50)
+    right = generator.random((draws, 50)) < generator.random(50)
     scores = pass_scores(right)
-    assert tuple(scores) == KS
-    for k in KS:
-        by_hand = [1 - comb(32 - int(c), k) / comb(32, k) for c in right.sum(axis=0)]
+    assert tuple(scores) == ks and set(ks) <= {*KS}
+    for k in ks:
+        by_hand = [1 - comb(draws - int(c), k) / comb(draws, k) for c in right.sum(axis=0)]
         assert scores[k] == pytest.approx(sum(by_hand) / 50, abs=1e-12)
     assert scores[1] == pytest.approx(right.mean())
     assert list(scores.values()) == sorted(scores.values())

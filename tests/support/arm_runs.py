@@ -75,4 +75,4 @@ def arms_catalog(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trained_arms(arms_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An entry with two seeds of each arm; only to be read."""
     out = tmp_path_factory.mktemp("arms") / "runs"
-    return train(arms_catalog, out, "real", "placebo", "mode", "stress")
+    return train(arms_catalog, out, "real", "placebo", "mode", "stress", "wrong")

@@ -33,7 +33,7 @@ from crlbench.verdict.resources import known_track
 from tests.support.ledgers import Writer
 
 TASKS = ("addition", "counting", "key-value", "list-ops")
-PACE = {"real": 1.0, "placebo": 0.0, "mode": 0.5, "stress": 1.1}
+PACE = {"real": 1.0, "placebo": 0.0, "mode": 0.5, "stress": 1.1, "wrong": -0.3}
 """How fast an arm learns, in slopes of the real one."""
 RETAIN = {"copy": 0.02, "arithmetic": 0.08, "text": 0.0}
 """Members of the retain panel, with their floors."""
@@ -80,6 +80,8 @@ class Plan:
     """Seeds of the mode arm beside them."""
     stress: int = 0
     """Seeds of the stress arm beside them."""
+    wrong: int = 0
+    """Seeds of the wrong arm beside them."""
     stress_failed: tuple[tuple[str, int, int], ...] = ()
     """As ``failed``, of the stress arm."""
     protocol: str = "CRL-1"
@@ -155,7 +157,7 @@ def _run_files(name: str, plan: Plan) -> Mapping[str, bytes]:
 
 def _write_arms(folder: Path, plan: Plan) -> None:
     arms = [plan]
-    for arm in ("placebo", "mode", "stress"):
+    for arm in ("placebo", "mode", "stress", "wrong"):
         if seeds := getattr(plan, arm):
             failed = plan.stress_failed if arm == "stress" else ()
             arms.append(replace(plan, arm=arm, seeds=seeds, failed=failed))

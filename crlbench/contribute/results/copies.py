@@ -41,10 +41,13 @@ class _KnownRun:
 
     agrees: bool
     """Of a mode arm: whether agreement with its start model may be what labels pay."""
+    unpaid: bool
+    """Whether nothing was paid in all that the mark is of: then every arm measures the same."""
 
     def may_equal(self, other: _KnownRun) -> bool:
         """Whether two runs can have measured the same."""
         same_arm = self.arm == other.arm or (self.may_equal_arm and other.may_equal_arm)
+        same_arm = same_arm or (self.unpaid and other.unpaid)
         if {self.arm, other.arm} == {"real", "mode"}:
             same_arm = same_arm or self.agrees or other.agrees
         return self.cell == other.cell and same_arm
@@ -97,6 +100,7 @@ def _describe(run: Run, mark: str, entry: Path | None = None) -> _KnownRun:
     scores = r.health.get("score", [])
     of_digests = mark.startswith("digests")
     rewards = scores[:DIGESTED_ITERATIONS] if of_digests else scores
+    paid = r.health.get("reward", [])[: len(rewards)]
     early = not of_digests and len(scores) < PARTING_ITERATIONS
     return _KnownRun(
         name=f"{entry}: {run.name}",
@@ -104,4 +108,5 @@ def _describe(run: Run, mark: str, entry: Path | None = None) -> _KnownRun:
         arm=r.arm,
         may_equal_arm=early or all(score in (0.0, 1.0) for score in rewards),
         agrees=r.arm == "mode" and not must_differ(r, len(rewards)),
+        unpaid=bool(paid) and not any(paid),
     )

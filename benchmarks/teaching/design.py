@@ -1,0 +1,80 @@
+"""What the study runs: fixed before its first run (docs/studies/teach-or-elicit.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+
+@dataclass(frozen=True, order=True)
+class Start:
+    """A moment of one pretraining, from which runs begin."""
+
+    noise: float
+    """Share of the documents of the corpus that carry a wrong answer."""
+    updates: int
+    """Updates of pretraining by then."""
+
+    @property
+    def name(self) -> str:
+        """``noise-0.25-1800``: the file of its records."""
+        return f"noise-{self.noise:.2f}-{self.updates}"
+
+
+@dataclass(frozen=True)
+class Design:
+    """Starts, arms, tasks, seeds and conditions of the study."""
+
+    track: str = "mini"
+    version: int = 2
+    """Of the track: another version is refused."""
+    recipe: str = "ppo"
+    architecture: str = "tiny-llama"
+    noises: tuple[float, ...] = (0.0, 0.1, 0.25, 0.5)
+    moments: tuple[int, ...] = (1200, 2400, 1800, 3000)
+    """In the order in which they run: where the processor time does not reach, the last are left
+    out."""
+    early: tuple[int, ...] = (1200, 1800)
+    """Moments in the first 60 % of the pretraining."""
+    arms: tuple[str, ...] = ("real", "mode", "placebo", "wrong")
+    tasks: tuple[str, ...] = ("addition", "list-ops", "counting", "chains")
+    """The first four of the track."""
+    seeds: int = 3
+    settings: tuple[tuple[str, str], ...] = (
+        ("evaluation.pass_draws", "64"),
+        ("evaluation.retain", "[]"),
+    )
+    """Conditions that differ from the track's."""
+    hours: float = 12.0
+    """Processor time at most."""
+
+    def starts(self, moment: int) -> list[Start]:
+        """The starts of one moment."""
+        return [Start(noise, moment) for noise in self.noises]
+
+    def cells(self) -> Iterator[tuple[str, str, int]]:
+        """Task, arm and seed of every cell of a start."""
+        yield from product(self.tasks, self.arms, range(self.seeds))
+
+    @property
+    def cells_of_start(self) -> int:
+        return len(self.tasks) * len(self.arms) * self.seeds
+
+
+DESIGN = Design()
+
+CELL_S = {"real": 60.0, "mode": 45.0, "placebo": 45.0, "wrong": 45.0}
+"""Processor seconds of a cell as assumed for the size: 30 to 60 were measured on one core at this
+budget, and the end of a real run is scored with 64 draws of 512 items besides."""
+START_S = 25.0
+"""Processor seconds to score a start on one task: the same draws."""
+PRETRAINING_S = 600.0
+"""Processor seconds of one pretraining of 3,000 updates with the scores of its moments."""
+
+
+def expected_seconds(design: Design) -> float:
+    """Processor seconds that a design is expected to take."""
+    cells = sum(CELL_S[arm] for arm in design.arms) * design.seeds
+    start = len(design.tasks) * (cells + START_S)
+    return len(design.noises) * (PRETRAINING_S + len(design.moments) * start)
