@@ -105,8 +105,9 @@ def play(
     episodes = [
         _opened(table, visit, number) for visit in visits for number in range(visit.episodes)
     ]
+    opened: Opened = {}
     while waiting := [episode for episode in episodes if not episode.is_over]:
-        told = [_before(table, episode) for episode in waiting]
+        told = [_before(table, episode, opened) for episode in waiting]
         for episode, before, sampled in zip(
             waiting, told, _decoded(policy, table, waiting, told, key, device), strict=True
         ):
@@ -134,7 +135,11 @@ class _Told:
     """Ids of the whole row up to the turn."""
 
 
-def _before(table: Table, episode: Episode) -> _Told:
+Opened = dict[tuple[tuple[str, str], ...], Tokens]
+"""Fresh prompts by the roles and contents of their messages: a group reads many alike."""
+
+
+def _before(table: Table, episode: Episode, opened: Opened) -> _Told:
     """What the seat that speaks next reads; its dialogue is brought up to date."""
     position = episode.position
     seen = episode.seen.setdefault(position.seat, Seen())
@@ -148,10 +153,12 @@ def _before(table: Table, episode: Episode) -> _Told:
             seen.messages += position.news
             if tokens is not None:
                 return _Told(tokens, False, (*seen.row, *tokens.ids))
-        tokens = table.dialogue.open(seen.messages)
+        name = tuple((message["role"], message["content"]) for message in seen.messages)
+        if name not in opened:
+            opened[name] = table.dialogue.open(seen.messages)
     except ValidationError as error:
         raise _named(table, episode.visit, error) from error
-    return _Told(tokens, True, tokens.ids)
+    return _Told(opened[name], True, opened[name].ids)
 
 
 @dataclass(frozen=True)
