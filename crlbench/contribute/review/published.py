@@ -56,7 +56,7 @@ def version_in(facts: Mapping[str, Any] | None) -> str:
 
 
 def is_published(facts: Mapping[str, Any]) -> bool:
-    """Whether a version was published: 0 and 0.x.y are drafts, and so is a track that never ranks."""
+    """Whether a version was published: 0 and 0.x.y are drafts, as is a track that never ranks."""
     return order_of(facts) >= (1,) and facts.get("ranked") is not False
 
 
