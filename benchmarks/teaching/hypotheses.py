@@ -29,6 +29,8 @@ SMALL = 0.01
 SMALL_PASS = 0.02
 """H3: a rise of pass@64 below it does not matter."""
 DRAWS = 64
+EARLY = "noise 0, early"
+"""H3: the group in which pass@64 should rise."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,7 @@ def widened(records: Records, design: Design) -> Verdict:
     rise = _of_arm("real", lambda start, cell: passed(start, cell, DRAWS, DRAWS))
     clean = _units(records, design, 0.0)
     groups = {
-        "noise 0, early": [unit for unit in clean if unit[0].updates in design.early],
+        EARLY: [unit for unit in clean if unit[0].updates in design.early],
         "noise 0, late": [unit for unit in clean if unit[0].updates not in design.early],
     }
     groups |= {f"noise {q}": _units(records, design, q) for q in design.noises if q >= 0.1}
@@ -146,13 +148,14 @@ def widened(records: Records, design: Design) -> Verdict:
     lines = []
     for label, units in groups.items():
         found = values_of(records, design, units, rise)
-        if label == "noise 0, early":
+        if label == EARLY:
             call = _above(found, 0.0, SMALL_PASS, 1)
         else:
-            call = _below(found, SMALL_PASS, len(groups) - 1)
+            call = _below(found, SMALL_PASS, len(groups.keys() - {EARLY}))
         lines.append(Line(label, found, call))
     claim = "pass@64 rises at noise 0 and early, and by less than 0.02 everywhere else."
-    return Verdict("H3", claim, _all(lines), tuple(lines))
+    call = _all(lines) if EARLY in groups else "not tested"
+    return Verdict("H3", claim, call, tuple(lines))
 
 
 def spurious(records: Records, design: Design) -> Verdict:

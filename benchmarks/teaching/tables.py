@@ -48,12 +48,12 @@ def _page(
     cells = sum(len(one.cells) for one in records.values())
     yield "# Does RL teach or elicit? The records"
     yield ""
-    yield f"`{COMMAND}` writes this page from {cells} records of {len(records)} starts. "
-    yield "[teach-or-elicit.md](teach-or-elicit.md) says what was fixed before the first run, what "
+    yield f"`{COMMAND}` writes this page from {cells} records of {len(records)} starts."
+    yield "[teach-or-elicit.md](teach-or-elicit.md) says what was fixed before the first run, what"
     yield "every column is, and what the verdicts cannot show."
     if left_out:
         yield ""
-        yield "Left out before they ran, for processor time: the moments at "
+        yield "Left out before they ran, for processor time: the moments at"
         yield f"{', '.join(map(str, left_out))} updates."
     yield ""
     yield "| | claim | verdict |"

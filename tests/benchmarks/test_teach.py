@@ -86,6 +86,12 @@ def test_pass_at_64_that_rises_with_noise_too() -> None:
     assert calls(worlds.make(world))["H3"] == "refuted"
 
 
+def test_without_a_clean_pretraining_h3_is_not_tested() -> None:
+    design = replace(worlds.DESIGN, noises=(0.25,), moments=(1200,))
+    verdicts = hypotheses.judge(worlds.make(worlds.ELICITING, design=design), design)
+    assert [one.call for one in verdicts if one.name == "H3"] == ["not tested"]
+
+
 def test_nothing_learned_is_nothing_to_divide() -> None:
     world = worlds.same_gains(dict.fromkeys(worlds.DESIGN.arms, (0.0, 0.0)))
     assert calls(worlds.make(world))["H1"] == "not tested"

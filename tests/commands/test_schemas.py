@@ -112,7 +112,7 @@ def test_records_and_studies_keep_theirs(tmp_path: Path) -> None:
         record = json.loads(path.read_text())
         assert problems("run-record", record) == []
         (said,) = problems("run-record", record | {"arm": "third"})
-        assert said == "arm: 'third' is not one of ['real', 'placebo', 'mode', 'stress']"
+        assert said == "arm: 'third' is not one of ['real', 'placebo', 'mode', 'stress', 'wrong']"
 
 
 def test_plans_keep_theirs(tmp_path: Path) -> None:
