@@ -38,7 +38,7 @@ class Design:
     early: tuple[int, ...] = (1200, 1800)
     """Moments in the first 60 % of the pretraining."""
     arms: tuple[str, ...] = ("real", "mode", "placebo", "wrong")
-    tasks: tuple[str, ...] = ("addition", "list-ops", "counting", "chains")
+    tasks: tuple[str, ...] = ("addition", "counting", "modular", "chains")
     """The first four of the track."""
     seeds: int = 3
     settings: tuple[tuple[str, str], ...] = (

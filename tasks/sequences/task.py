@@ -16,8 +16,8 @@ from crlbench.reward.verify import numeric
 
 CARD = {
     "name": "sequences",
-    "version": "1.1.0",
-    "tags": ["mini", "arithmetic"],
+    "version": "1.0.0",
+    "tags": ["calibration", "arithmetic"],
     "summary": "Continue a sequence of whole numbers by its step.",
     "max_completion_bytes": 64,
     "licence": "CC0-1.0",

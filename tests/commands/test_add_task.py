@@ -61,7 +61,7 @@ def test_a_ranked_track_refuses_the_draft(added: Path, capsys: pytest.CaptureFix
     tracks = added / "leaderboard" / "tracks"
     tracks.mkdir(parents=True, exist_ok=True)
     text = MINI_1.read_text()
-    text = text.replace('id = "mini"', 'id = "mine"').replace('["addition"', '["my-spread"')
+    text = text.replace('id = "mini"', 'id = "mine"').replace('"list-ops"', '"my-spread"')
     (tracks / "mine.toml").write_text(text)
     assert cli.main(["show", "track", "mine", "--catalog", str(added)]) == 3
     assert "'my-spread' 0.1.0 is a draft" in capsys.readouterr().err

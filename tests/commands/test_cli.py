@@ -310,11 +310,11 @@ def test_a_ranked_track_with_a_calibration_task_is_refused(
     tracks = tmp_path / "leaderboard" / "tracks"
     tracks.mkdir(parents=True)
     text = MINI_1.read_text()
-    text = text.replace('id = "mini"', 'id = "mine"').replace('["addition"', '["modular"')
+    text = text.replace('id = "mini"', 'id = "mine"')
     (tracks / "mine.toml").write_text(text)
     catalogue = ["--catalog", str(tmp_path)]
     assert cli.main([*BASE, "--track", "mine", *catalogue]) == 3
-    assert "'modular' is a calibration task" in capsys.readouterr().err
+    assert "'list-ops' is a calibration task" in capsys.readouterr().err
     (tracks / "mine.toml").write_text(text.replace("ranked = true", "ranked = false"))
     assert cli.main(["show", "track", "mine", "-q", *catalogue]) == 0
 
@@ -335,7 +335,8 @@ def test_a_ranked_track_has_what_its_protocol_needs(
     tracks = tmp_path / "leaderboard" / "tracks"
     tracks.mkdir(parents=True)
     text = MINI_1.read_text().replace('id = "mini"', 'id = "mine"\nprotocol = "CRL-2"')
-    text = text.replace(', "key-value"]', ', "chains"]').partition("[pilot]")[0]
+    text = text.replace('"list-ops"', '"modular"').replace(', "key-value"]', ', "chains"]')
+    text = text.partition("[pilot]")[0]
     text = text.replace("curve_items = 256", "curve_items = 64\npass_draws = 32")
     assert old in text
     show = ["show", "track", "mine", "-q", "--catalog", str(tmp_path)]

@@ -169,12 +169,15 @@ def test_an_archive_of_a_later_task_under_the_same_track_is_refused(published: P
 
 
 def test_a_task_is_archived_as_it_stood(published: Path) -> None:
-    run(published, "archive", "task", "addition")
+    """A task that no archive of this checkout holds."""
+    shutil.copytree(Catalog().find("task", "letters").path, published / "tasks" / "letters")
+    based(published)
+    run(published, "archive", "task", "letters")
     assert archived_in(published) == ""
-    old = published / ARCHIVE / "addition@1.0.0"
-    append(old / "tasks/addition/README.md", "x")
+    old = published / ARCHIVE / "letters@1.0.0"
+    append(old / "tasks/letters/README.md", "x")
     (old / NAME).write_bytes(seal(old))
-    assert "is no state in which task 'addition' 1.0.0 was published" in archived_in(published)
+    assert "is no state in which task 'letters' 1.0.0 was published" in archived_in(published)
 
 
 @pytest.mark.parametrize(

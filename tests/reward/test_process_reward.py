@@ -55,7 +55,7 @@ def test_outcome_and_process_are_compared_with_paired_seeds() -> None:
     ("arguments", "expected"),
     [
         (["--tasks", "addition", *PROCESS], "of task 'addition' judges no steps. Tasks whose"),
-        (["--tasks", "addition", *PROCESS], "chains. Choose them with --tasks"),
+        (["--tasks", "addition", *PROCESS], "chains, relay-sum. Choose them with --tasks"),
         (["--tasks", "chains", "--recipe", "grpo", *PROCESS],
          "recipe 'grpo' cannot use step rewards, because of advantage=GroupMean. "
          "Recipes that can: ppo, reinforce-pp, reinforce-pp-baseline."),
