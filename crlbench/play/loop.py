@@ -155,7 +155,7 @@ def _before(table: Table, episode: Episode, opened: Opened) -> _Told:
                 return _Told(tokens, False, (*seen.row, *tokens.ids))
         name = tuple((message["role"], message["content"]) for message in seen.messages)
         if name not in opened:
-            opened[name] = table.dialogue.open(seen.messages)
+            opened[name] = table.dialogue.open_row(seen.messages)
     except ValidationError as error:
         raise _named(table, episode.visit, error) from error
     return _Told(opened[name], True, opened[name].ids)

@@ -118,6 +118,6 @@ def check_room(table: Table, ids: Sequence[int], view: Sequence[Message], row: s
 def _frame_tokens(table: Table) -> int:
     """Tokens around an observation and a turn in the middle of a dialogue."""
     question: Message = {"role": "user", "content": "x"}
-    short = table.dialogue.open([question]).ids
+    short = table.dialogue.open_row([question]).ids
     reply: Message = {"role": "assistant", "content": "x"}
-    return len(table.dialogue.open([question, reply, question]).ids) - len(short)
+    return len(table.dialogue.open_row([question, reply, question]).ids) - len(short)

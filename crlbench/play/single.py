@@ -23,7 +23,11 @@ LONGEST = 1 << 16
 
 
 def as_environment(verify: Callable[[str, str], Any]) -> Environment:
-    """The environment whose only turn is a completion, scored by a task's verifier."""
+    """The environment whose only turn is a completion, scored by a task's verifier.
+
+    A prompt that shows solved examples as replies (role ``assistant``) is no observation: an
+    episode of it raises ``ValidationError`` when it begins.
+    """
 
     def observe(state: State, seat: int) -> list[Message]:
         return list(state["messages"])

@@ -323,7 +323,7 @@ def test_no_episode_needs_more_room_than_is_asked_for(history: str, frame: str) 
     ends = ENDS if frame == "terse" else (130,)
     seats = table(history=history, frame=frame, template=PLAIN, ends=ends)
     view = [{"role": "user", "content": "9"}]
-    ids = seats.dialogue.open(view).ids
+    ids = seats.dialogue.open_row(view).ids
     frames = {"terse": 4, "chat": len("<assistant>x<eos>\n<user>x<eos>\n") - 8}[frame]
     first = len(ids) - 1 + 8 + 6
     most = first if history == "restate" else first + 4 * (frames + 8 + 6)

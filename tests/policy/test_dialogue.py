@@ -75,7 +75,7 @@ def test_bridges_of_three_turns_spell_a_fresh_prompt(frame: str, role: str) -> N
     ends = (10,) if frame == "plain" else (END,)
     some = Dialogue(ascii_tokenizer(PLAIN), frame, ends)
     history: list[Any] = [{"role": "system", "content": "rules"}, user("1+2=")]
-    tokens = some.open(history)
+    tokens = some.open_row(history)
     row, text = [*tokens.ids], tokens.text
     for reply, news in (("3", "3+4="), ("7 ", "7+5="), ("", "12+1=")):
         ids = [*map(ord, reply), ends[0]]
@@ -85,7 +85,7 @@ def test_bridges_of_three_turns_spell_a_fresh_prompt(frame: str, role: str) -> N
         assert bridge is not None
         row += [*ids, *bridge.ids]
         text, history = bridge.text, [*history, *told]
-        assert text_of(some, row) == text_of(some, some.open(history).ids)
+        assert text_of(some, row) == text_of(some, some.open_row(history).ids)
     whole = {
         "chat": "<system>rules<eos>\n<user>1+2=<eos>\n<assistant>3<eos>\n"
         f"<{role}>3+4=<eos>\n<assistant>7 <eos>\n<{role}>7+5=<eos>\n<assistant><eos>\n"
@@ -98,7 +98,7 @@ def test_bridges_of_three_turns_spell_a_fresh_prompt(frame: str, role: str) -> N
 
 def test_the_newline_behind_a_turns_end_is_in_the_bridge() -> None:
     some = dialogue()
-    opening = some.open([user("a")])
+    opening = some.open_row([user("a")])
     bridge = some.bridge(opening.text, [ord("b"), END], [user("a"), said("b")], [user("c")])
     assert bridge is not None and text_of(some, bridge.ids) == "\n<user>c<eos>\n<assistant>"
 
@@ -108,30 +108,30 @@ def test_a_turn_without_its_end_has_no_bridge() -> None:
         some = dialogue(frame)
         for ids in ([], [ord("b")], [END, ord("b")]):
             history = [user("a"), said("b")]
-            assert some.bridge(some.open([user("a")]).text, ids, history, [user("c")]) is None
+            assert some.bridge(some.open_row([user("a")]).text, ids, history, [user("c")]) is None
 
 
 def test_a_document_that_ended_has_no_bridge_in_plain_lines() -> None:
     some = dialogue("plain")
     assert some.bridge("", [ord("b"), END], [user("a"), said("b")], [user("c")]) is None
-    assert text_of(some, some.open([user("a"), said("b"), user("c")]).ids) == "<bos>a\nb\nc\n"
+    assert text_of(some, some.open_row([user("a"), said("b"), user("c")]).ids) == "<bos>a\nb\nc\n"
 
 
 def test_what_a_template_changes_in_a_turn_forks_that_turn_alone() -> None:
     some = dialogue(template=TRIMS)
-    text = some.open([user("a")]).text
+    text = some.open_row([user("a")]).text
     for reply, appends in (("b", True), (" b", False), ("b\n", False)):
         ids = [*map(ord, reply), END]
         bridge = some.bridge(text, ids, [user("a"), said(reply)], [user("c")])
         assert (bridge is not None) is appends
-    fresh = some.open([user("a"), said(" b"), user("c")])
+    fresh = some.open_row([user("a"), said(" b"), user("c")])
     assert fresh.text == "<user>a<eos>\n<assistant>b<eos>\n<user>c<eos>\n<assistant>"
 
 
 def test_special_tokens_in_a_turn_fork() -> None:
     """The turn's text, as the history holds it, has not the token that was sampled."""
     some = dialogue()
-    text = some.open([user("a")]).text
+    text = some.open_row([user("a")]).text
     bridge = some.bridge(text, [129, ord("b"), END], [user("a"), said("b")], [user("c")])
     assert bridge is None
 
@@ -140,16 +140,16 @@ def test_a_dialogue_that_loses_what_was_told_is_refused() -> None:
     some = dialogue(template=DROPS_TOOLS)
     history = [user("a"), said("b"), {"role": "tool", "content": "news"}]
     with pytest.raises(ValidationError, match="leaves out a part"):
-        some.open(history)
+        some.open_row(history)
     with pytest.raises(ValidationError, match="no tools"):
-        dialogue(template=NO_TOOLS).open(history)
+        dialogue(template=NO_TOOLS).open_row(history)
 
 
 def test_a_system_text_without_a_place_joins_the_first_question() -> None:
     refusing = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no') }}{% endif %}"
     some = dialogue(template=refusing + PLAIN)
     history = [{"role": "system", "content": "rules"}, user("a")]
-    opening = some.open(history)
+    opening = some.open_row(history)
     bridge = some.bridge(opening.text, [ord("b"), END], [*history, said("b")], [user("c")])
     assert bridge is not None
     assert bridge.text.startswith("<user>rules\na<eos>\n<assistant>b<eos>\n<user>c")
@@ -175,5 +175,5 @@ def test_a_bridge_whose_ids_spell_another_text_is_none() -> None:
     spaced = Dialogue(Spaced(), "terse", (END,))
     assert spaced.bridge("", [ord("b"), END], [user("a"), said("b")], [user("c")]) is None
     # A fork reads the whole dialogue, document by document.
-    fresh = spaced.open([user("a"), said("b"), user("c")])
+    fresh = spaced.open_row([user("a"), said("b"), user("c")])
     assert text_of(some, fresh.ids) == "<bos> a\n b<eos> c\n"

@@ -141,8 +141,9 @@ def test_a_forged_transcript_that_both_files_hold_is_found(
 
 
 def test_other_tasks_have_no_episodes(played: Facts) -> None:
-    (finding,) = check_spoken(played, rows_of(played), "single-turn")
-    assert (finding.stored, finding.expected) == (16, 0)
+    listed, lines = check_spoken(played, rows_of(played), "single-turn")
+    assert (listed.field, listed.stored, listed.expected) == ("files", True, False)
+    assert (lines.file, lines.stored, lines.expected) == (EPISODES, 16, 0)
 
 
 def test_verify_plays_them_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

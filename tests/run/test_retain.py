@@ -101,7 +101,7 @@ def test_verifiers_take_the_gold_and_little_else(name):
         assert member.verify(item.gold, item.answer) == 1.0, item
         assert member.verify(item.prompt, item.answer) == 0.0, item
         assert all(member.verify(text, item.answer) == 0.0 for text in HOSTILE), item
-    assert member.card.floor == max(dict(member.card.nulls).values()) < 0.1
+    assert member.card.floor == max(member.card.nulls.model_dump().values()) < 0.1
 
 
 @pytest.mark.parametrize(

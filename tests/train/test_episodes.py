@@ -299,7 +299,10 @@ def test_runs_count_episodes_and_resume_in_the_middle(
         assert torch.equal(weight, weights(again)[name]), name
 
 
-@pytest.mark.parametrize("recipe", ["ppo", "grpo", "reinforce", "rloo"])
+@pytest.mark.parametrize(
+    "recipe",
+    ["ppo", "grpo", "reinforce", "rloo", "step-ppo", "pspo", "lightning", "gigpo"],
+)
 def test_observations_teach_nothing(
     started: None, recipe: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,8 +36,8 @@ class Dialogue:
     """Tokens that end a turn."""
     thinking: str = "n/a"
 
-    def open(self, messages: Sequence[Message]) -> Tokens:
-        """A fresh prompt of a whole dialogue.
+    def open_row(self, messages: Sequence[Message]) -> Tokens:
+        """A fresh prompt of a whole dialogue, which opens a row.
 
         Raises:
             ValidationError: see :func:`crlbench.policy.text.chat.render`.
@@ -158,11 +158,11 @@ def _way(dialogue: Dialogue, role: str, reply: str) -> Way:
 
 def _appends(dialogue: Dialogue, role: str, reply: str, end: int) -> bool:
     history: list[Message] = [{"role": "user", "content": "question"}]
-    text, said = dialogue.open(history).text, [*spell(reply, dialogue.tokenizer), end]
+    text, said = dialogue.open_row(history).text, [*spell(reply, dialogue.tokenizer), end]
     for turn in range(2):
         history = [*history, {"role": "assistant", "content": reply}]
         news: list[Message] = [{"role": role, "content": f"news {turn}"}]
-        dialogue.open([*history, *news])  # what a fork would read; refused where it cannot be
+        dialogue.open_row([*history, *news])  # what a fork would read; refused where it cannot be
         bridge = dialogue.bridge(text, said, history, news)
         if bridge is None:
             return False
