@@ -17,6 +17,8 @@ ALL_WEIGHTS = 42_000_000
 """Bytes that all weights in the folder ``models`` may take."""
 SCORES = re.compile(r"^\| ([a-z-]+) \| id \| (0\.\d+) \|", re.M)
 """Task and sampled score in a model card."""
+STARTS = re.compile(r"^\| ([a-z-]+) \| id \| (0\.\d+ \| [01]\.\d+) \|", re.M)
+"""Task, and sampled and greedy score."""
 
 
 def entry(name: str) -> ModelCard:
@@ -98,3 +100,17 @@ def test_the_tables_of_the_zoo_repeat_the_model_cards(page: str) -> None:
         assert rows, name
         for row in rows:
             assert row.endswith(f"| {card.params_total:,} ({card.params_active:,}) | {start} |")
+
+
+@pytest.mark.parametrize("name", [name for name in BUNDLED if name in SECOND])
+def test_the_table_of_the_second_generation_repeats_the_model_cards(name: str) -> None:
+    lines = (ROOT / "docs/zoo.md").read_text(encoding="utf-8").splitlines()
+    section = lines[lines.index("## The second generation") :]
+    tasks = next(line for line in section if line.startswith("| model |")).split(" | ")[1:]
+    row = next(line for line in section if line.startswith(f"| `{name}` |")).split(" | ")[1:]
+    found = dict(STARTS.findall(model_card(name)))
+    stated = {task.strip(" |"): cell.strip(" |") for task, cell in zip(tasks, row, strict=True)}
+    assert len(stated) == 10
+    for task, cell in stated.items():
+        sampled, greedy = found[task].split(" | ")
+        assert cell == f"{float(sampled):.2f} / {float(greedy):.2f}", task
