@@ -76,7 +76,8 @@ def results(path: str | Path | None = None, what: str = "entries") -> Any:
             - ``entries``: entry and axis (three rows an entry);
             - ``runs``: run of both arms, failed and vanished ones included;
             - ``curves``: run and evaluation;
-            - ``pairs``: axis and pair of entries that share the recipe or the model.
+            - ``pairs``: axis and pair of entries that share the recipe or the model;
+            - ``designs``: axis and design, on boards of protocol CRL-2 alone.
 
     Returns:
         A ``pandas.DataFrame`` of shape (rows, columns). Text has dtype ``string``, whole numbers

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 import tests.contribute.forged_ledgers  # noqa: F401  (adds to the catalogue)
-from crlbench.contract import conditions
 from crlbench.contribute.results.changes import base_of
-from crlbench.proof import checkout
 from crlbench.verdict.runs import load_runs
 from tests.contribute.catalogue import FORGERIES
 from tests.contribute.forger import Forger
@@ -136,12 +134,11 @@ def test_verify_believes_no_protocol_either(
 
 
 def test_a_track_of_another_protocol_has_other_entries(
-    entry: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    entry: Path, tmp_path: Path
 ) -> None:
     """Both protocols are known, and the entry was not made by that of the track."""
-    for module in (conditions, checkout):
-        monkeypatch.setattr(module, "PROTOCOLS", ("CRL-1", "CRL-2"))
-    home = moved_on(tmp_path, "version = 1", 'version = 1\nprotocol = "CRL-2"')
+    # A ranked track of CRL-2 needs more tasks and items than this one has.
+    home = moved_on(tmp_path, "ranked = true", 'ranked = false\nprotocol = "CRL-2"')
     code, printed = checked(entry, home, "validate")
     assert code == 3, printed
     assert "fingerprint.leaves.protocol_name: stored None, expected CRL-2" in printed

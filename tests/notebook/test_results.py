@@ -17,6 +17,8 @@ from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
 from crlbench.notebook.results import DTYPES, frame
 from crlbench.pages.table import Row
 from crlbench.site.formats import TABLES
+from tests.site.simulated import submit
+from tests.support.designs import INDEPENDENT, write_designs
 
 RESULTS = Path(__file__).parents[2] / "leaderboard" / "results"
 BOARD = RESULTS / "small-a3ba6fe26c41"
@@ -32,10 +34,23 @@ def exported(results: Path, what: str, target: Path) -> pandas.DataFrame:
     )
 
 
+@pytest.fixture(scope="module")
+def board_of_designs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Submitted results of protocol CRL-2."""
+    designs = {"tiny-llama": (2.2, INDEPENDENT), "tiny-qwen2": (0.8, INDEPENDENT)}
+    root = tmp_path_factory.mktemp("designs")
+    write_designs(root / "runs", designs)
+    return submit(root / "runs", root / "results")
+
+
 @pytest.mark.parametrize("what", TABLES)
-def test_tables_of_a_stored_board_are_those_of_the_command(what: str, tmp_path: Path) -> None:
-    found = crlbench.results(BOARD, what)
-    pandas.testing.assert_frame_equal(found, exported(BOARD, what, tmp_path / "table.csv"))
+def test_tables_of_a_stored_board_are_those_of_the_command(
+    what: str, board_of_designs: Path, tmp_path: Path
+) -> None:
+    # The stored boards are of CRL-1, which has no rows of designs.
+    board = board_of_designs if what == "designs" else BOARD
+    found = crlbench.results(board, what)
+    pandas.testing.assert_frame_equal(found, exported(board, what, tmp_path / "table.csv"))
     assert len(found) and found.attrs["about"].keys() == set(found.columns)
 
 

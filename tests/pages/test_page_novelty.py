@@ -103,8 +103,8 @@ def test_the_page_names_axes_that_are_one(page: str, board: Board) -> None:
     text = words(page)
     for pair in board.correlations["ppo"]:
         assert wording.number(pair.rho, 2) in text
-    assert "over 4 entries (Spearman)" in text
-    assert ("order entries as one axis would" in text) == any(
+    assert "over 4 rows (Spearman)" in text
+    assert ("order rows as one axis would" in text) == any(
         pair.one for pair in board.correlations["ppo"]
     )
 
@@ -127,7 +127,7 @@ def test_the_terminal_says_the_same(board: Board) -> None:
     assert "Headline" not in text
     for entry in board.entries:
         assert f"{entry.name}: Mode arm, 3 seeds: Λ" in text
-    assert "Rank correlation of the axes over 4 entries (Spearman): Λ_new and Stab" in text
+    assert "Rank correlation of the axes over 4 rows (Spearman): Λ_new and Stab" in text
     assert "Sample efficiency (Λ_new), ppo" in text
 
 

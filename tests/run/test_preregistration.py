@@ -260,7 +260,7 @@ def test_a_recipe_without_a_learning_rate_is_not_told_to_run_the_stress_arm(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     why = why_unstressed(to_config(recipes.load("trpo")))
-    say_preview(Settings(seeds=5, arm=("real", "placebo", "mode")), (), "CRL-2", why)
+    say_preview(Settings(seeds=5, arm=("real", "placebo", "mode")), (), RANKED_2, why)
     err = capsys.readouterr().err
     assert "no rank on stability" in err and "trust-region steps" in err and "--arm" not in err
     assert why_unstressed(to_config(recipes.load("ppo"))) == ""

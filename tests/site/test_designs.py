@@ -109,6 +109,7 @@ def test_the_table_has_a_row_for_each_design_and_axis(site: Site, files: dict[st
     (path,) = [name for name in files if name.endswith("designs.csv")]
     rows = list(csv.DictReader(io.StringIO(files[path].decode())))
     assert len(rows) == len(DESIGNS) * len(AXES)
+    assert {column for column in rows[0] if not any(row[column] for row in rows)} == set()
     for row in rows:
         designs = site.boards[0].board.rankings["ppo"][row["axis"]].designs
         assert float(row["value"]) == pytest.approx(designs.row(row["design"]).score.value)

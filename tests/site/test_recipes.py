@@ -115,7 +115,8 @@ def test_figures_of_effects_have_no_room_for_other_tasks(board: Techniques):
         axis: replace(pair, effect=pair.effect and replace(pair.effect, wider=Interval(-9.0, 9.0)))
         for axis, pair in effects.items()
     }
-    assert drawings([("one", wide)]) == drawings([("one", effects)])
+    signs = board.stored.board.signs
+    assert drawings([("one", wide)], signs) == drawings([("one", effects)], signs)
 
 
 def test_what_a_recipe_changes_is_read_off_the_records(board: Techniques):

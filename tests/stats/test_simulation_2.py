@@ -236,6 +236,22 @@ WIDER = {"seed intervals": 1.3, "task intervals": 1.4}
 half towards a long tail is longer."""
 
 
+def paired_median(df: float) -> float:
+    """Median half-width of Student's interval in true standard errors: few degrees of freedom
+    find a small variance more often than a large one."""
+    return float(stats.t.ppf(0.975, df) * np.sqrt(stats.chi2.median(df) / df))
+
+
+def welch_median(df: float) -> float:
+    """The same of Welch's interval, for two equal variances with ``df`` each: their sum and the
+    share that the first has of it are independent."""
+    even = (np.arange(1000) + 0.5) / 1000
+    share = stats.beta.ppf(even, df / 2, df / 2)
+    quantiles = stats.t.ppf(0.975, df / (share**2 + (1 - share) ** 2))
+    sums = np.sqrt(stats.chi2.ppf(even, 2 * df) / (2 * df))
+    return float(np.median(np.outer(quantiles, sums)))
+
+
 @pytest.mark.parametrize("row", PRECISION, ids=names(PRECISION))
 def test_half_widths_are_those_of_normal_theory(row: Row) -> None:
     """Median half-widths of differences against quantile times standard error."""
@@ -245,17 +261,22 @@ def test_half_widths_are_those_of_normal_theory(row: Row) -> None:
     if low < high:
         # The mean square of exp(u), u even between two logarithms.
         seed *= (high**2 - low**2) / (2 * math.log(high / low))
-    variance = 2 * (seed / (n * count) + s.items**2) / tasks
+    seeds, items = 2 * seed / (n * count * tasks), 2 * s.items**2 / tasks
     if row.kind == "seed intervals":
         # Items, where they bring noise, bring nearly all.
         degrees = tasks * (n - 1) if s.items == 0 else 60
+        wanted = stats.t.ppf(0.975, degrees) * np.sqrt(seeds + items)
     elif row.kind == "task intervals":
-        variance, degrees = variance + 2 * s.design_task**2 / tasks, tasks - 1
+        variance = seeds + items + 2 * s.design_task**2 / tasks
+        wanted = stats.t.ppf(0.975, tasks - 1) * np.sqrt(variance)
     else:
-        variance += 2 * (s.checkpoint**2 + s.checkpoint_task**2 / tasks) / count
+        variance = seeds + 2 * (s.checkpoint**2 + s.checkpoint_task**2 / tasks) / count
         # Orders are paired; on one order two designs are independent.
-        degrees = 2 * (count - 1) if "x 1" in row.what else count - 1
-    wanted = stats.t.ppf(0.975, degrees) * np.sqrt(variance)
+        median = welch_median if "x 1" in row.what else paired_median
+        # Checkpoints and items each have a quantile of their own.
+        wanted = np.hypot(
+            median(count - 1) * np.sqrt(variance), stats.norm.ppf(0.975) * np.sqrt(items)
+        )
     half = float(np.median(columns["difference: half"]))
     assert 0.85 < half / wanted < WIDER.get(row.kind, 1.15)
 
