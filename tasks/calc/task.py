@@ -52,6 +52,7 @@ CARD = {
     "licence": "CC0-1.0",
     "canary": "crlbench-canary-0d95b7e3-calc-a48d07e15c93",
     "contact": "crlbench maintainers",
+    "relative": "addition",
     "golds": False,
 }
 

@@ -551,7 +551,8 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The flags that name a very small model."""
     from tests.support.checkpoints import write_checkpoint
 
-    return ["--model", str(write_checkpoint(tmp_path_factory.mktemp("models") / "very-tiny"))]
+    folder = write_checkpoint(tmp_path_factory.mktemp("models") / "very-tiny")
+    return ["--model", str(folder), "--tasks", "addition"]
 
 
 @pytest.mark.slow

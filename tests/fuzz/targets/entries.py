@@ -30,8 +30,9 @@ LINES = either(octets, json_lines, json_lines)
 def _shown(what: str, name: str, place: Path, prompts: int | None = None) -> None:
     """What ``crlbench show`` and ``list`` print of an entry."""
     options = Namespace(
-        what=what, name=name, catalog=[place], json=False, prompts=prompts, render=None
-    )
+        what=what, name=name, catalog=[place], json=False, prompts=prompts, render=None,
+        play=False, model=None, item="id-00000", draw=0,
+    )  # fmt: skip
     show.run(options)
     options.json = True
     show.run(options)
