@@ -552,7 +552,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     from tests.support.checkpoints import write_checkpoint
 
     folder = write_checkpoint(tmp_path_factory.mktemp("models") / "very-tiny")
-    return ["--model", str(folder), "--tasks", "addition"]
+    return ["--model", str(folder), "--track", "mini@1"]
 
 
 @pytest.mark.slow

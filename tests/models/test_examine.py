@@ -169,7 +169,7 @@ def test_offline_nothing_is_silently_taken_for_kept(capsys: Out) -> None:
     assert {found[n]["status"] for n in ("parameters", "architecture", "learning")} == {"ok"}
     assert validate(MODELS / "qwen3-0.6b.toml") == 0
     first = capsys.readouterr().out.splitlines()[0]
-    assert "not run: hub, weights, config, tokenizer, template, frame (default" in first
+    assert "not run: hub, weights, config, tokenizer, template, frame, dialogue (default" in first
 
 
 def test_what_full_asks_for_and_is_not_here_leaves_with_6(capsys: Out) -> None:
