@@ -330,6 +330,19 @@ def test_a_number_that_cannot_be_shown_is_refused_too(published: Path) -> None:
     assert any("a number of very many digits" in found for found in faults(published))
 
 
+def test_a_track_that_does_not_rank_is_a_draft(published: Path) -> None:
+    replaced(published / TRACK, ("1e-4", "1e-3"))
+    assert "version" in faults(published)[0]
+    replaced(published / TRACK, ("1e-3", "1e-4"), ("ranked = true", "ranked = false"))
+    assert "version" in faults(published)[0], "what was published does not become a draft"
+    commit(published)
+    git(published, "tag", "-f", "base")
+    replaced(published / TRACK, ("1e-4", "1e-3"))
+    assert faults(published) == []
+    replaced(published / TRACK, ("ranked = false", "ranked = true"))
+    assert faults(published) == []
+
+
 def test_drafts_change_and_what_was_published_does_not(published: Path) -> None:
     replaced(published / TRACK.with_name("draft.toml"), ("1e-4", "1e-3"))
     replaced(published / "tasks/draft/frozen.toml", ("aaa", "bbb"))
