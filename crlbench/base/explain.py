@@ -63,13 +63,16 @@ def explain(
     """
     if form is None:
         return "\n".join(f"{where}: {text}" for text in lines(error))
-    faults_in_words = [_in_words(fault, form, rules or {}) for fault in faults(error)]
-    return f"{where}: {'; '.join(_cut(faults_in_words))}."
+    found = faults(error)
+    shown = [_in_words(fault, form, rules or {}) for fault in found[:SHOWN]]
+    return f"{where}: {'; '.join(shown + _rest(len(found)))}."
 
 
 def lines(error: PydanticError) -> list[str]:
     """A line per field in pydantic's own words, without the file."""
-    return _cut([line(fault.field, fault.said, fault.given) for fault in faults(error)])
+    found = faults(error)
+    shown = [line(fault.field, fault.said, fault.given) for fault in found[:SHOWN]]
+    return shown + _rest(len(found))
 
 
 def line(field: str, said: str, given: Any) -> str:
@@ -77,10 +80,9 @@ def line(field: str, said: str, given: Any) -> str:
     return f"{field or '(whole)'}: {said} (given: {given!r:.80})"
 
 
-def _cut(texts: list[str]) -> list[str]:
-    """The first mistakes, and how many more there are."""
-    more = len(texts) - SHOWN
-    return texts[:SHOWN] + ([f"and {more} more"] if more > 0 else [])
+def _rest(found: int) -> list[str]:
+    """How many mistakes are not shown."""
+    return [f"and {found - SHOWN} more"] if found > SHOWN else []
 
 
 def short(text: str, most: int = 80) -> str:

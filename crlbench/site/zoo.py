@@ -45,7 +45,7 @@ class Zoo:
     sizes: tuple[Animal, ...]
     """Models of one design, by size; one of them is among ``designs``."""
     tuned_pairs: tuple[tuple[Animal, Animal], ...]
-    """A base model, and the same after fine-tuning."""
+    """A base model, and the same after fine-tuning, whose entry names the corpus first."""
 
 
 def find_bundled(catalog: Catalog) -> list[Animal]:
@@ -81,7 +81,9 @@ def _zoo(data: str, members: Sequence[Animal], animals: Sequence[Animal]) -> Zoo
         (one, other)
         for one in members
         for other in animals
-        if other.card.kind != "base" and _same_design(one, other)
+        if other.card.kind != "base"
+        and _same_design(one, other)
+        and other.card.known_training_data.startswith(data)
     ]
     return Zoo(
         data=data,

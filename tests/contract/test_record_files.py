@@ -52,7 +52,7 @@ DAMAGE = {
     "edited": (replaced('"completed"', '"failed"'), "record_id: does not belong to the content"),
     "two fields": (
         changed(arm="third", submitter=3),
-        r"arm: Input should be 'real', 'placebo', 'mode' or 'stress' .*"
+        r"arm: Input should be 'real', 'placebo', 'mode', 'stress' or 'wrong' .*"
         r"submitter: Input should be a valid string",
     ),
     "a name twice": (replaced('"arm":', '"arm":"placebo","arm":'), "'arm' stands twice"),

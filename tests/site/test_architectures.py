@@ -21,15 +21,29 @@ from tests.support.simulate import Plan
 TASKS = ("addition", "counting")
 
 
+NAMES = "deepseek gemma granite-hybrid llama mistral neox phi qwen2".split()
+
+
 @pytest.fixture(scope="module")
-def zoo() -> Zoo:
-    (found,) = zoos(find_bundled(Catalog()))
-    return found
+def found() -> dict[str, Zoo]:
+    """The bundled zoos by the number of documents of their corpus."""
+    return {zoo.data.split()[0]: zoo for zoo in zoos(find_bundled(Catalog()))}
+
+
+@pytest.fixture(scope="module")
+def zoo(found: dict[str, Zoo]) -> Zoo:
+    return found["96,000"]
+
+
+def test_each_corpus_has_a_zoo_of_its_own(found: dict[str, Zoo]):
+    assert sorted(found) == ["64,000", "96,000"]
+    second = found["64,000"]
+    assert [one.slug for one in second.designs] == [f"tiny2-{name}" for name in NAMES]
+    assert second.tuned_pairs == (), "tiny-llama-sft has read the other corpus"
 
 
 def test_the_zoo_is_found_by_what_entries_state(zoo: Zoo):
-    names = "deepseek gemma granite-hybrid llama mistral neox phi qwen2".split()
-    assert [one.slug for one in zoo.designs] == [f"tiny-{name}" for name in names]
+    assert [one.slug for one in zoo.designs] == [f"tiny-{name}" for name in NAMES]
     assert [one.slug for one in zoo.sizes] == ["tiny-llama-0.3m", "tiny-llama", "tiny-llama-3m"]
     assert [(a.slug, b.slug) for a, b in zoo.tuned_pairs] == [("tiny-llama", "tiny-llama-sft")]
     assert zoo.data.startswith("96,000 synthetic documents")

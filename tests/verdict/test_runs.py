@@ -90,7 +90,7 @@ def test_unreadable_records(cell: Path, content: bytes, message: str):
 
 def test_a_wrong_field_is_named(cell: Path):
     damage(cell / "record.json", arm="sham")
-    arms = "'real', 'placebo', 'mode' or 'stress'"
+    arms = "'real', 'placebo', 'mode', 'stress' or 'wrong'"
     with pytest.raises(ValidationError, match=f"arm: Input should be {arms}"):
         load_runs(cell)
     damage(cell / "record.json", arm="real", extra=1)
