@@ -14,7 +14,9 @@ from typing import Any
 from crlbench.errors import EnvironmentUnfit, UsageError
 
 DEVICES = ("cpu", "cuda", "auto")
-LOGGERS = ("tensorboard", "csv", "none")
+LOGGERS = ("tensorboard", "csv", "wandb", "trackio", "none")
+INSTALLED_APART = ("wandb", "trackio")
+"""Loggers whose packages do not come along."""
 STRATEGIES = ("auto", "ddp", "fsdp")
 MODEL = "entry name, checkpoint folder, GGUF file or org/name@commit"
 OUT = "folder of all runs (runs)"

@@ -19,6 +19,7 @@ from crlbench.contract.conditions import Rules
 from crlbench.contract.events import Emit, progress
 from crlbench.contract.records import DIGESTED_ITERATIONS
 from crlbench.train.learner import Learner
+from crlbench.train.loggers import SCORE
 from crlbench.train.module import PolicyOptimization
 from crlbench.train.requests import Examination
 
@@ -88,6 +89,7 @@ class RunRecorder(Callback):
         self.totals["trained_tokens"] += done.trained_tokens
         if module.iterations_done <= DIGESTED_ITERATIONS:
             self.digests.append(iteration_digest(module))
+        self._log(trainer, {f"train/{n}": v for n, v in figures.items() if v is not None})
         self._progress(module)
 
     def on_validation_batch_end(
@@ -99,10 +101,16 @@ class RunRecorder(Callback):
         scores = torch.cat([e.scores for e in self._pending])
         self._pending = []
         counts = {name: self.totals[name] for name in ("prompts", "bytes", "tokens", "updates")}
-        point = {"score": float(scores.double().mean()), "items": scores.tolist()}
+        score = float(scores.double().mean())
+        point = {"score": score, "items": scores.tolist()}
         self.curve.append({"x": self.totals["completions"], **counts, **point})
         self.wall.append(time.monotonic() - self._started)
+        self._log(trainer, {SCORE: score})
         self._progress(module)
+
+    def _log(self, trainer: L.Trainer, figures: Mapping[str, float]) -> None:
+        for logger in trainer.loggers:
+            logger.log_metrics(dict(figures), self.totals["completions"])
 
     def _progress(self, module: Learner) -> None:
         reward = self.health[-1]["reward"] if self.health else None

@@ -16,7 +16,6 @@ from typing import Any, Protocol
 import lightning as L
 import torch
 from torch import Tensor, nn
-from torchmetrics import MeanMetric
 
 from crlbench.contract.conditions import Conditions
 from crlbench.policy.decode.loop import DrawKey
@@ -163,7 +162,6 @@ class Learner(L.LightningModule):
         self.displacement = Displacement()
         self.events: dict[str, float] = {}
         """What the steps counted since the last iteration was closed."""
-        self.eval_score = MeanMetric(sync_on_compute=False)
 
     # -- weights and their optimizer -------------------------------------------------------------
 
@@ -249,11 +247,6 @@ class Learner(L.LightningModule):
         with whole_weights(self.learning):
             results = [self.collector.examine(self.learning, part, key)] if part.uids else []
         self.last_examination = Examination.joined(self.ranks.gather(results), self.collector.pad)
-        self.eval_score.update(self.last_examination.scores)
-
-    def on_validation_epoch_end(self) -> None:
-        self.log("eval/score", self.eval_score.compute())
-        self.eval_score.reset()
 
     # -- what is kept ----------------------------------------------------------------------------
 
