@@ -52,7 +52,8 @@ MAY_IMPORT: Mapping[str, set[str]] = {
 """A room and the rooms below it. A room may always import itself, and the version."""
 
 INWARDS: Mapping[str, set[str]] = {
-    "algo/recipes": {"algo"},
+    "algo/pairs": {"algo"},
+    "algo/recipes": {"algo", "algo/pairs"},
     "policy/decode": {"policy", "policy/text"},
     "policy/weights": {"policy", "policy/decode", "policy/text"},
     "suite/gauntlet": {"suite"},

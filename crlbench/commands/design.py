@@ -14,7 +14,7 @@ from pathlib import Path
 
 from crlbench.algo import recipes
 from crlbench.algo.flip import changes, flipped, plain
-from crlbench.algo.recipe import Recipe
+from crlbench.algo.recipe import BaseRecipe
 from crlbench.catalog.find import Catalog
 from crlbench.commands import study_file
 from crlbench.commands.job import Chosen, choose, plan_of
@@ -81,7 +81,7 @@ class _Builder:
     boards: dict[tuple[tuple[str, str], ...], tuple[Board, list[str], list[str]]] = field(
         default_factory=dict
     )
-    known: dict[Recipe, Chosen] = field(default_factory=dict)
+    known: dict[BaseRecipe, Chosen] = field(default_factory=dict)
     """Recipes of the study by what they are, whatever they are called."""
     plans: dict[str, Plan] = field(default_factory=dict)
     """The plans by their folders."""
@@ -201,11 +201,11 @@ class _Builder:
         self,
         setting: study_file.Setting,
         model: str,
-        base: Recipe,
+        base: BaseRecipe,
         base_board: Board,
         kind: str,
         label: str,
-        recipe: Recipe,
+        recipe: BaseRecipe,
         conditions: Mapping[str, str] | None = None,
     ) -> Arm:
         """An arm and, once, its plan; ``conditions`` are those that it alone changes."""
@@ -227,11 +227,11 @@ class _Builder:
             fingerprint=board.fingerprint,
         )
 
-    def _shared(self, recipe: Recipe) -> Chosen:
+    def _shared(self, recipe: BaseRecipe) -> Chosen:
         """The first recipe of the study that is the same but for its name."""
         return self.known.setdefault(_nameless(recipe), Chosen(recipe, self._file(recipe)))
 
-    def _file(self, recipe: Recipe) -> Path | None:
+    def _file(self, recipe: BaseRecipe) -> Path | None:
         """The person's own file behind a derived recipe: its base's, or that of its new part."""
         files = recipes.defining_files(recipe)
         if base := recipes.python_file(recipe.name, self.catalog.extra):
@@ -242,7 +242,7 @@ class _Builder:
         return files.pop() if files else None
 
 
-def _point(arm: Callable[..., Arm], point: study_file.GridArm, base: Recipe) -> Arm:
+def _point(arm: Callable[..., Arm], point: study_file.GridArm, base: BaseRecipe) -> Arm:
     if not (point.set or point.flip):
         raise UsageError(f"grid variant '{point.name}' changes nothing. Give it set or flip.")
     recipe = flipped(base, point.flip) if point.flip else base
@@ -260,7 +260,7 @@ def _setting(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _nameless(recipe: Recipe) -> Recipe:
+def _nameless(recipe: BaseRecipe) -> BaseRecipe:
     return replace(recipe, name="any")
 
 
@@ -271,7 +271,7 @@ def _describe(setting: study_file.Setting) -> str:
     return f"{setting.name} ({inner})" if inner else setting.name
 
 
-def _changes(base: Recipe, recipe: Recipe, base_board: Board, board: Board) -> list[Change]:
+def _changes(base: BaseRecipe, recipe: BaseRecipe, base_board: Board, board: Board) -> list[Change]:
     """What an arm has that its base has not: axes first, then conditions."""
     before, after = (b.conditions.values() for b in (base_board, board))
     conditions = [(name, plain(a), plain(b)) for name, (a, b) in diff(before, after).items()]

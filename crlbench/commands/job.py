@@ -35,7 +35,7 @@ from crlbench.run.former import check_entry_unchanged, former_runs
 from crlbench.run.plan import Board, Contender, Declaration, Execution, NamedRecipe, Plan
 
 if TYPE_CHECKING:
-    from crlbench.algo.recipe import Recipe
+    from crlbench.algo.recipe import BaseRecipe
     from crlbench.run.admission import Admitted
 
 
@@ -125,7 +125,7 @@ def run_job(
 
 
 def _check_devices(
-    settings: Settings, board: Board, cards: Sequence[ModelCard], recipe: Recipe
+    settings: Settings, board: Board, cards: Sequence[ModelCard], recipe: BaseRecipe
 ) -> None:
     """Refuse what cannot be trained on the devices that were asked for."""
     ranks = settings.devices * settings.num_nodes
@@ -227,7 +227,7 @@ def require_fetched(cards: Iterable[ModelCard], home: Path | None) -> None:
 class Chosen:
     """A recipe, and the person's own file that a worker must import before it can make it."""
 
-    recipe: Recipe
+    recipe: BaseRecipe
     file: Path | None
 
     @property
@@ -315,17 +315,18 @@ def _execution(settings: Settings, catalog: Catalog) -> Execution:
     )
 
 
-def _require_credit_of_steps(recipe: Recipe, tasks: Sequence[str], catalog: Catalog) -> None:
+def _require_credit_of_steps(recipe: BaseRecipe, tasks: Sequence[str], catalog: Catalog) -> None:
     """Refuse a recipe that loses where in a completion, or in an episode, a step was."""
     from crlbench.algo import recipes
+    from crlbench.algo.recipe import Recipe
 
     single = any(catalog.task_card(name).kind == "single-turn" for name in tasks)
 
-    def blind(one: Recipe) -> str | None:
+    def blind(one: BaseRecipe) -> str | None:
         return one.blind_to_steps if single else one.blind_to_turns
 
     if part := blind(recipe):
-        able = [name for name in recipes.names() if not blind(recipes.load(name))]
+        able = [name for name in recipes.names_of(Recipe) if not blind(recipes.load(name))]
         raise UsageError(
             f"data.reward = process: recipe '{recipe.name}' cannot use step rewards, because of "
             f"{part}. Recipes that can: {', '.join(able)}. Or set data.reward=outcome."

@@ -125,7 +125,7 @@ def _recipes(options: Namespace, fault: Fault) -> tuple[Rows, list[str]]:
         rows.append(
             {
                 "name": name,
-                "critic": None if recipe is None else recipe.critic is not None,
+                "critic": getattr(recipe, "critic", None) is not None if recipe else None,
                 "differs from": None if near is None else f"{near[0]} in {', '.join(near[1])}",
                 "summary": first_line(recipes.docstring(name, folders)),
             }

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from crlbench.algo import recipes
-from crlbench.algo.recipe import Recipe
+from crlbench.algo.recipe import BaseRecipe
 
 
-def without_execution(folders: Sequence[Path]) -> dict[str, Recipe]:
+def without_execution(folders: Sequence[Path]) -> dict[str, BaseRecipe]:
     """Every recipe by its name, but none for which a person's own Python would be executed."""
     return {
         name: recipes.load(name, folders)

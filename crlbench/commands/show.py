@@ -129,7 +129,7 @@ def _show_rendered(options: Namespace, catalog: Catalog) -> None:
 def _show_recipe(options: Namespace, catalog: Catalog) -> None:
     from crlbench.algo import recipes
     from crlbench.algo.describe import nearest, objective, terms
-    from crlbench.algo.recipe import AXES, to_config
+    from crlbench.algo.recipe import to_config
     from crlbench.commands.recipe_facts import without_execution
 
     folders = catalog.extra
@@ -150,9 +150,10 @@ def _show_recipe(options: Namespace, catalog: Catalog) -> None:
         if term.source:
             out(f"{'':<{width}}    [{term.source}]")
     out("\nparts")
-    for axis in AXES:
+    for axis in recipe.axes:
         _show_part(axis, getattr(recipe, axis))
-    out(f"{'entropy_bonus':<14} {recipe.entropy_bonus}")
+    for name in recipe.numbers:
+        out(f"{name:<14} {getattr(recipe, name)}")
 
 
 def _show_part(axis: str, part: Any) -> None:

@@ -20,12 +20,20 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from crlbench.algo.flip import NUMBERS, flipped, part_class
+from crlbench.algo.flip import flipped, part_class
+from crlbench.algo.pairs.recipe import PairRecipe
 from crlbench.algo.part import Part, fit_fields, fit_part, parts_of
-from crlbench.algo.recipe import AXES, Recipe, from_config
+from crlbench.algo.recipe import BaseRecipe, Recipe, from_config, kind_of
+from crlbench.algo.supervised import SupervisedRecipe
 from crlbench.disk.files import expanded
 from crlbench.disk.reading import Malformed, read_bytes, toml_table
-from crlbench.errors import CrlbenchError, UsageError, ValidationError, unknown_name
+from crlbench.errors import (
+    CrlbenchError,
+    UsageError,
+    ValidationError,
+    require_known,
+    unknown_name,
+)
 
 Folders = Sequence[str | Path]
 _OWN = Path(__file__).parent
@@ -33,6 +41,8 @@ _PREFIX = "crlbench_recipe_"
 _FILES: dict[str, Path] = {}
 """Files of persons that were imported, by the name of their module."""
 _TEXTS = ("name", "base", "about")
+KINDS: tuple[type[BaseRecipe], ...] = (Recipe, PairRecipe, SupervisedRecipe)
+"""Policy optimisation on rewards, learning from pairs, learning from demonstrations."""
 
 
 def names(folders: Folders = ()) -> list[str]:
@@ -52,7 +62,12 @@ def path_of(name: str, folders: Folders = ()) -> Path:
     return known[name]
 
 
-def load(name: str, folders: Folders = ()) -> Recipe:
+def names_of(kind: type[BaseRecipe]) -> list[str]:
+    """Identifiers of the bundled recipes of a kind, sorted."""
+    return [name for name in names() if isinstance(load(name), kind)]
+
+
+def load(name: str, folders: Folders = ()) -> BaseRecipe:
     """The recipe called ``name``; ``grpo+clip.high=0.28`` is the one with that flip.
 
     Args:
@@ -75,7 +90,7 @@ def _split(name: str) -> tuple[str, list[str]]:
     return base, flips
 
 
-def load_file(path: str | Path, folders: Folders = ()) -> Recipe:
+def load_file(path: str | Path, folders: Folders = ()) -> BaseRecipe:
     """The recipe of a file, which is executed if it is Python.
 
     Args:
@@ -131,7 +146,7 @@ def _identifier(path: Path) -> str:
     return path.stem.replace("_", "-")
 
 
-def _recipe_of(path: Path, folders: Folders, above: tuple[Path, ...]) -> Recipe:
+def _recipe_of(path: Path, folders: Folders, above: tuple[Path, ...]) -> BaseRecipe:
     if path in above:
         raise ValidationError(f"{path}: field base: a recipe cannot be based on itself.")
     if path.suffix == ".toml":
@@ -139,8 +154,9 @@ def _recipe_of(path: Path, folders: Folders, above: tuple[Path, ...]) -> Recipe:
     module = _imported(path)
     recipe = getattr(module, "RECIPE", None)
     wanted = _identifier(path)
-    if not isinstance(recipe, Recipe) or recipe.name != wanted:
-        given = f"it is called '{recipe.name}'" if isinstance(recipe, Recipe) else "there is none"
+    if not isinstance(recipe, BaseRecipe) or recipe.name != wanted:
+        is_recipe = isinstance(recipe, BaseRecipe)
+        given = f"it is called '{recipe.name}'" if is_recipe else "there is none"
         raise ValidationError(f"{path} must export RECIPE, a Recipe named '{wanted}'; {given}.")
     return recipe
 
@@ -181,7 +197,8 @@ def _refuse_taken(path: Path, tree: ast.Module, own: tuple[str, str]) -> None:
 
     One of an earlier text of this file, or of the same text elsewhere, is no other part.
     """
-    taken = {n: cls for axis in AXES.values() for n, cls in parts_of(axis).items()}
+    axes = [axis for kind in KINDS for axis in kind.axes.values()]
+    taken = {n: cls for axis in axes for n, cls in parts_of(axis).items()}
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef) and node.name in taken:
             module = taken[node.name].__module__
@@ -216,9 +233,10 @@ def _line_of(error: BaseException, path: Path) -> int:
     return line
 
 
-def defining_files(recipe: Recipe) -> set[Path]:
+def defining_files(recipe: BaseRecipe) -> set[Path]:
     """The persons' own files that define parts of a recipe."""
-    return {_FILES[m] for m in _modules(getattr(recipe, axis) for axis in AXES) if m in _FILES}
+    parts = (getattr(recipe, axis) for axis in recipe.axes)
+    return {_FILES[module] for module in _modules(parts) if module in _FILES}
 
 
 def _modules(values: Iterable[Any]) -> Iterable[str]:
@@ -238,21 +256,19 @@ def _read(path: Path) -> dict[str, Any]:
         raise ValidationError(f"{path}: {error}.") from None
 
 
-def _from_toml(path: Path, folders: Folders, above: tuple[Path, ...]) -> Recipe:
+def _from_toml(path: Path, folders: Folders, above: tuple[Path, ...]) -> BaseRecipe:
     data = _read(path)
     wanted = _identifier(path)
     if data.get("name", wanted) != wanted:
         raise ValidationError(
             f"{path}: field name: '{data['name']}' must equal the name of its file, '{wanted}'."
         )
-    for key in data:
-        if key not in (*AXES, *NUMBERS, *_TEXTS):
-            error = unknown_name("recipe field", key, (*AXES, *NUMBERS, *_TEXTS))
-            raise ValidationError(f"{path}: {error}")
     try:
         base = _base(data, folders, above)
+        kind = kind_of(data) if base is None else type(base)
+        _check_keys(data, kind)
         settings = {key: data[key] for key in data if key not in _TEXTS}
-        changed = {axis: _value(axis, value, base) for axis, value in settings.items()}
+        changed = {axis: _value(kind, axis, value, base) for axis, value in settings.items()}
         if base is not None:
             return replace(base, name=wanted, **changed)
         return from_config({"name": wanted, **changed})
@@ -260,16 +276,22 @@ def _from_toml(path: Path, folders: Folders, above: tuple[Path, ...]) -> Recipe:
         raise ValidationError(f"{path}: {error}") from None
 
 
-def _base(data: Mapping[str, Any], folders: Folders, above: tuple[Path, ...]) -> Recipe | None:
+def _check_keys(data: Mapping[str, Any], kind: type[BaseRecipe]) -> None:
+    known = (*kind.axes, *kind.numbers, *_TEXTS)
+    for key in data:
+        require_known("recipe field", key, known)
+
+
+def _base(data: Mapping[str, Any], folders: Folders, above: tuple[Path, ...]) -> BaseRecipe | None:
     if "base" not in data:
         return None
     name, flips = _split(str(data["base"]))
     return flipped(_recipe_of(path_of(name, folders), folders, above), *flips)
 
 
-def _value(axis: str, value: Any, base: Recipe | None) -> Any:
+def _value(kind: type[BaseRecipe], axis: str, value: Any, base: BaseRecipe | None) -> Any:
     """A part from a table, from its name, or from some fields of the base's part."""
-    if axis in NUMBERS:
+    if axis in kind.numbers:
         return value
     where = f"axis '{axis}'"
     if isinstance(value, str):
@@ -277,10 +299,10 @@ def _value(axis: str, value: Any, base: Recipe | None) -> Any:
     if not isinstance(value, Mapping):
         raise UsageError(f"{where} must be the name of a part or a table; got {value!r}.")
     if "part" in value:
-        cls = part_class(axis, str(value["part"]), f"Where: {where}.")
+        cls = part_class(kind, axis, str(value["part"]), f"Where: {where}.")
         if cls is None:
             return None
-        return fit_part({**value, "part": cls.__name__}, AXES[axis], where)
+        return fit_part({**value, "part": cls.__name__}, kind.axes[axis], where)
     part = getattr(base, axis) if base is not None else None
     if part is None:
         raise UsageError(f"{where} needs a key 'part'.")
