@@ -7,11 +7,12 @@ that is there from the start. The last stage trains the policy that is measured.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
+from crlbench.algo.recipe import BaseRecipe, from_config, to_config
 from crlbench.errors import UsageError, require_known, unknown_name
 
 Product = Literal["policy", "pairs", "reward"]
@@ -40,8 +41,8 @@ class Kind(NamedTuple):
     leaves: Product
     about: str
     inputs: Mapping[str, Input]
-    recipe: bool = False
-    """Whether it trains by a recipe."""
+    recipe: str | None = None
+    """An axis of the recipes that it trains by; None where it needs no recipe."""
     settings: Mapping[str, tuple[type, ...]] = {}
     """Further fields and their types; those that are not stated are the stage's defaults."""
 
@@ -69,6 +70,13 @@ KINDS: Mapping[str, Kind] = {
             "max_grad_norm": _NUMBER,
         },
     ),
+    "supervised": Kind(
+        "policy",
+        "trains a policy on demonstrations",
+        {"start": Input("policy", START), "data": Input(None, DEMOS)},
+        recipe="likelihood",
+        settings={"epochs": _WHOLE, "batch": _WHOLE, "learning_rate": _NUMBER},
+    ),
     "policy": Kind(
         "policy",
         "trains a policy on what a reward model, or the verifier, pays",
@@ -77,7 +85,7 @@ KINDS: Mapping[str, Kind] = {
             "reference": Input("policy", START),
             "reward": Input("reward", GOLD),
         },
-        recipe=True,
+        recipe="advantage",
     ),
 }
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {"collect": {"pairing": "best-worst"}}
@@ -96,7 +104,7 @@ class Stage:
     """What it reads, by field, in the order of its kind."""
     settings: tuple[tuple[str, Any], ...] = ()
     """Numbers and words by field, in the order of its kind."""
-    recipe: Any = None
+    recipe: BaseRecipe | None = None
     """How it trains; None where its kind needs no recipe."""
 
     @property
@@ -112,8 +120,13 @@ class Stage:
         """A setting that its kind has a default for."""
         return dict(self.settings)[name]
 
+    def plain(self) -> dict[str, Any]:
+        """The stage as JSON-able data, in the form in which files state it."""
+        fields = {"name": self.name, "kind": self.kind, **dict(self.inputs), **dict(self.settings)}
+        return fields if self.recipe is None else fields | {"recipe": to_config(self.recipe)}
 
-def make_stage(table: Mapping[str, Any], recipe_of: Any) -> Stage:
+
+def make_stage(table: Mapping[str, Any], recipe_of: Callable[[Any], BaseRecipe]) -> Stage:
     """A stage from a table of a file.
 
     Args:
@@ -145,25 +158,29 @@ def make_stage(table: Mapping[str, Any], recipe_of: Any) -> Stage:
         if field in values and type(values[field]) not in types:
             words = " or ".join(one.__name__ for one in types)
             raise UsageError(f"stage '{name}': {field} must be {words}; got {values[field]!r:.40}.")
+    recipe = recipe_of(table["recipe"]) if kind.recipe else None
+    if recipe is not None and kind.recipe not in recipe.axes:
+        raise UsageError(
+            f"stage '{name}' ({kind_name}) cannot train by recipe '{recipe.name}', which has no "
+            f"axis {kind.recipe}."
+        )
     return Stage(
         name,
         str(kind_name),
         tuple((field, str(table[field])) for field in kind.inputs),
         tuple((field, values[field]) for field in kind.settings if field in values),
-        recipe_of(table["recipe"]) if kind.recipe else None,
+        recipe,
     )
 
 
 @dataclass(frozen=True)
-class Chain:
+class Chain(BaseRecipe):
     """Stages in order; construction refuses those that do not fit together."""
 
-    name: str
-    """Identifier, equal to the name of its file; with what was flipped:
-    ``rlhf+policy.recipe=grpo``."""
     stages: tuple[Stage, ...]
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.stages:
             raise UsageError(f"chain '{self.name}' has no stage.")
         before: dict[str, Stage] = {}
@@ -173,7 +190,7 @@ class Chain:
             for field, value in stage.inputs:
                 self._check_input(stage, field, value, before)
             before[stage.name] = stage
-        if self.last.leaves != "policy" or self.last.recipe is None:
+        if self.last.recipe is None:
             raise UsageError(
                 f"chain '{self.name}': its last stage '{self.last.name}' trains no policy, and "
                 "what is measured is a policy."
@@ -196,6 +213,22 @@ class Chain:
         known += [asked.given] if asked.given else []
         raise unknown_name(f"{field} of stage '{stage.name}' in chain '{self.name}'", value, known)
 
+    @classmethod
+    def claims(cls, config: Mapping[str, Any]) -> bool:
+        return "stages" in config
+
+    @classmethod
+    def read(cls, config: Mapping[str, Any]) -> Chain:
+        stages = (make_stage(table, from_config) for table in config["stages"])
+        return cls(str(config["name"]), tuple(stages))
+
+    def plain(self) -> dict[str, Any]:
+        return {"name": self.name, "stages": [stage.plain() for stage in self.stages]}
+
+    @property
+    def statement(self) -> str:
+        return " -> ".join(stage.name for stage in self.stages)
+
     @property
     def last(self) -> Stage:
         """The stage whose policy is measured."""
@@ -207,14 +240,10 @@ class Chain:
         return self.stages[:-1]
 
     @property
-    def recipe(self) -> Any:
+    def recipe(self) -> BaseRecipe:
         """The recipe of the last stage."""
+        assert self.last.recipe is not None  # construction refuses others
         return self.last.recipe
-
-    @cached_property
-    def by_name(self) -> Mapping[str, Stage]:
-        """The stages by name."""
-        return {stage.name: stage for stage in self.stages}
 
     @property
     def asks_labeller(self) -> bool:
@@ -223,35 +252,41 @@ class Chain:
 
     @property
     def paid_by_gold(self) -> bool:
-        """Whether the verifier pays the last stage, so that a label is spent per completion."""
+        """Whether the verifier pays the last stage: then each of its completions is a verdict."""
         return GOLD in dict(self.last.inputs).values()
 
+    def check_group(self, completions: int) -> None:
+        self.recipe.check_group(completions)
+
+    @property
+    def blind_to_steps(self) -> str | None:
+        return self.recipe.blind_to_steps
+
+    @property
+    def blind_to_turns(self) -> str | None:
+        return self.recipe.blind_to_turns
+
+    def differs_by(self, other: Chain) -> set[str]:
+        """The fields of stages in which two chains differ, as ``stage.field``."""
+        return {name for name, _, _ in self.changes(other)}
+
     def changes(self, other: Chain) -> Iterator[tuple[str, Any, Any]]:
-        """(``stage.field``, before, after) of all in which two chains differ."""
-        ours, theirs = (dict(chain.plain_fields()) for chain in (self, other))
+        """(``stage.field``, before, after) of all in which two chains differ; None: absent."""
+        ours, theirs = (dict(chain.fields()) for chain in (self, other))
         for name in [*ours, *(name for name in theirs if name not in ours)]:
             if ours.get(name) != theirs.get(name):
                 yield name, ours.get(name), theirs.get(name)
 
-    def plain_fields(self) -> Iterator[tuple[str, Any]]:
+    def fields(self) -> Iterator[tuple[str, Any]]:
         """Every field of every stage by its dotted name; a recipe by its name."""
         for stage in self.stages:
-            yield f"{stage.name}.kind", stage.kind
-            yield from ((f"{stage.name}.{field}", value) for field, value in stage.inputs)
-            yield from ((f"{stage.name}.{field}", value) for field, value in stage.settings)
-            if stage.recipe is not None:
-                yield f"{stage.name}.recipe", stage.recipe.name
+            named = None if stage.recipe is None else stage.recipe.name
+            for field, value in stage.plain().items():
+                if field != "name":
+                    yield f"{stage.name}.{field}", named if field == "recipe" else value
 
 
 def differing_field(stage: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
-    """The first field in which two stages differ as plain data, None where they are equal."""
-    for field in sorted({*stage, *other}):
-        if stage.get(field) != other.get(field):
-            return field
-    return None
-
-
-def find_stages(config: Mapping[str, Any]) -> Sequence[Mapping[str, Any]] | None:
-    """The stages of a recipe's configuration, None where it is no chain."""
-    stages = config.get("stages")
-    return stages if isinstance(stages, Sequence) else None
+    """The first field in which two stages differ as plain data; None where they are equal."""
+    names = [*stage, *(name for name in other if name not in stage)]
+    return next((name for name in names if stage.get(name) != other.get(name)), None)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, fields, replace
 from inspect import isclass
 from typing import Any, TypeVar, get_type_hints
 
+from crlbench.algo.chain import Chain
 from crlbench.algo.kl import Fixed
 from crlbench.algo.part import Part, fit_part, parts_of
 from crlbench.algo.recipe import BaseRecipe
@@ -186,8 +187,11 @@ def changes(base: R, other: R) -> list[tuple[str, str, str]]:
     """(field, before, after) of everything in which two recipes of a kind differ, in the order of
     axes.
 
-    A part of the same class is compared field by field: ``("clip.high", "0.2", "0.28")``.
+    A part of the same class is compared field by field: ``("clip.high", "0.2", "0.28")``. Chains
+    differ in fields of stages: ``("policy.recipe", "ppo", "grpo")``.
     """
+    if isinstance(base, Chain) and isinstance(other, Chain):
+        return [(name, plain(a), plain(b)) for name, a, b in base.changes(other)]
     found = []
     for axis in (*base.axes, *base.numbers):
         a, b = getattr(base, axis), getattr(other, axis)

@@ -95,6 +95,24 @@ class BaseRecipe:
         """The same of rewards of turns, which are the steps of an episode."""
         return None
 
+    @classmethod
+    def claims(cls, config: Mapping[str, Any]) -> bool:
+        """Whether plain data is the configuration of a recipe of this kind."""
+        return next(iter(cls.axes)) in config
+
+    @classmethod
+    def read(cls, config: Mapping[str, Any]) -> BaseRecipe:
+        """The recipe of a configuration of this kind; raises as :func:`from_config` does."""
+        arguments = fit_fields(cls, config, "recipe field")
+        for axis, parts in cls.axes.items():
+            if arguments.get(axis) is not None:
+                arguments[axis] = fit_part(arguments[axis], parts, f"axis '{axis}'")
+        return cls(**arguments)
+
+    def plain(self) -> dict[str, Any]:
+        """The configuration, as JSON-able data."""
+        return stated(self)
+
     def differs_by(self, other: Self) -> set[str]:
         """The axes and numbers in which two recipes of a kind differ; the name does not count."""
         names = (f.name for f in fields(self) if f.name != "name")
@@ -219,7 +237,7 @@ def to_config(recipe: BaseRecipe) -> dict[str, Any]:
 
     A field that was added later (:func:`crlbench.base.added.added_field`) is absent at its default.
     """
-    return stated(recipe)
+    return recipe.plain()
 
 
 def from_config(config: Mapping[str, Any]) -> BaseRecipe:
@@ -228,15 +246,10 @@ def from_config(config: Mapping[str, Any]) -> BaseRecipe:
     Raises :class:`~crlbench.errors.UsageError`, with the allowed names, for an unknown or
     missing axis, part or field, for a value out of range, and for impossible combinations.
     """
-    kind = kind_of(config)
-    arguments = fit_fields(kind, config, "recipe field")
-    for axis, parts in kind.axes.items():
-        if arguments.get(axis) is not None:
-            arguments[axis] = fit_part(arguments[axis], parts, f"axis '{axis}'")
-    return kind(**arguments)
+    return kind_of(config).read(config)
 
 
 def kind_of(config: Mapping[str, Any]) -> type[BaseRecipe]:
     """The kind of recipe that a configuration is of, by its axes; else policy optimisation."""
     kinds: list[type[BaseRecipe]] = BaseRecipe.__subclasses__()
-    return next((kind for kind in kinds if next(iter(kind.axes)) in config), Recipe)
+    return next((kind for kind in kinds if kind.claims(config)), Recipe)

@@ -20,6 +20,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from crlbench.algo.chain import Chain
+from crlbench.algo.chain_files import flip_chain, read_chain
 from crlbench.algo.flip import flipped, part_class
 from crlbench.algo.pairs.recipe import PairRecipe
 from crlbench.algo.part import Part, fit_fields, fit_part, parts_of
@@ -37,6 +39,7 @@ from crlbench.errors import (
 
 Folders = Sequence[str | Path]
 _OWN = Path(__file__).parent
+_CHAINS = _OWN.with_name("chains")
 _PREFIX = "crlbench_recipe_"
 _FILES: dict[str, Path] = {}
 """Files of persons that were imported, by the name of their module."""
@@ -51,15 +54,20 @@ def names(folders: Folders = ()) -> list[str]:
 
 
 def path_of(name: str, folders: Folders = ()) -> Path:
-    """The file of the recipe called ``name``.
+    """The file of the recipe or chain called ``name``.
 
     Raises:
         UsageError: there is none; with the nearest names.
     """
-    known = _paths(folders)
+    known = _chain_paths(folders) | _paths(folders)
     if name not in known:
         raise unknown_name("recipe", name, known)
     return known[name]
+
+
+def chain_names(folders: Folders = ()) -> list[str]:
+    """Identifiers of all chains, sorted."""
+    return sorted(_chain_paths(folders))
 
 
 def names_of(kind: type[BaseRecipe]) -> list[str]:
@@ -68,7 +76,7 @@ def names_of(kind: type[BaseRecipe]) -> list[str]:
 
 
 def load(name: str, folders: Folders = ()) -> BaseRecipe:
-    """The recipe called ``name``; ``grpo+clip.high=0.28`` is the one with that flip.
+    """The recipe or chain called ``name``; ``grpo+clip.high=0.28`` is the one with that flip.
 
     Args:
         name: An identifier, perhaps with flips, each behind a ``+``.
@@ -79,7 +87,17 @@ def load(name: str, folders: Folders = ()) -> BaseRecipe:
         ValidationError: its file does not export a RECIPE of that name.
     """
     base, flips = _split(name)
-    return flipped(load_file(path_of(base, folders), folders), *flips)
+    path = path_of(base, folders)
+    if path not in _chain_paths(folders).values():
+        return flipped(load_file(path, folders), *flips)
+    return flip(read_chain(path, lambda inner: load(inner, folders)), *flips, folders=folders)
+
+
+def flip(recipe: BaseRecipe, *texts: str, folders: Folders = ()) -> BaseRecipe:
+    """A recipe or chain with changes; raises as :func:`load` does."""
+    if isinstance(recipe, Chain):
+        return flip_chain(recipe, texts, lambda inner: load(inner, folders))
+    return flipped(recipe, *texts)
 
 
 def _split(name: str) -> tuple[str, list[str]]:
@@ -110,6 +128,8 @@ def python_file(name: str, folders: Folders = ()) -> Path | None:
     A worker must import it before it can make the recipe from its configuration.
     """
     path = path_of(name.partition("+")[0], folders)
+    if path in _chain_paths(folders).values():
+        return _file_of_stages(name, folders)
     seen: set[Path] = set()
     while path.suffix == ".toml" and path not in seen:
         seen.add(path)
@@ -118,6 +138,20 @@ def python_file(name: str, folders: Folders = ()) -> Path | None:
             return None
         path = path_of(str(base).partition("+")[0], folders)
     return None if path.parent == _OWN else path
+
+
+def _file_of_stages(name: str, folders: Folders) -> Path | None:
+    """The one Python file of a person that recipes of a chain's stages come from."""
+    chain = load(name, folders)
+    assert isinstance(chain, Chain)
+    recipes = [stage.recipe.name for stage in chain.stages if stage.recipe is not None]
+    files = {python_file(inner, folders) for inner in recipes} - {None}
+    if len(files) > 1:
+        raise UsageError(
+            f"chain '{name}': recipes of two Python files cannot be in one chain: "
+            f"{', '.join(sorted(map(str, files)))}. Put them into one file."
+        )
+    return files.pop() if files else None
 
 
 def docstring(name: str, folders: Folders = ()) -> str:
@@ -139,6 +173,15 @@ def _paths(folders: Folders) -> dict[str, Path]:
     for path in sorted(_OWN.glob("*.py")):
         if path.name != "__init__.py":
             found.setdefault(_identifier(path), path)
+    return found
+
+
+def _chain_paths(folders: Folders) -> dict[str, Path]:
+    """Chain -> file; the first folder that has a name wins."""
+    found: dict[str, Path] = {}
+    for home in (*(expanded(folder).resolve() / "chains" for folder in folders), _CHAINS):
+        for path in sorted(home.glob("*.toml")):
+            found.setdefault(path.stem, path)
     return found
 
 
