@@ -88,7 +88,10 @@ KINDS: Mapping[str, Kind] = {
         recipe="advantage",
     ),
 }
-DEFAULTS: Mapping[str, Mapping[str, Any]] = {"collect": {"pairing": "best-worst"}}
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "collect": {"pairing": "best-worst"},
+    "supervised": {"epochs": 1, "batch": 32, "learning_rate": 1e-4},
+}
 """Settings that a stage has unless it states them, by kind."""
 
 
@@ -267,8 +270,11 @@ class Chain(BaseRecipe):
         return self.recipe.blind_to_turns
 
     def differs_by(self, other: Chain) -> set[str]:
-        """The fields of stages in which two chains differ, as ``stage.field``."""
-        return {name for name, _, _ in self.changes(other)}
+        """The fields of stages in which two chains differ, as ``stage.field``; a stage that only
+        one of them has, as ``stage``."""
+        ours, theirs = ({stage.name for stage in chain.stages} for chain in (self, other))
+        names = {name for name, _, _ in self.changes(other)}
+        return {n if n.partition(".")[0] in ours & theirs else n.partition(".")[0] for n in names}
 
     def changes(self, other: Chain) -> Iterator[tuple[str, Any, Any]]:
         """(``stage.field``, before, after) of all in which two chains differ; None: absent."""

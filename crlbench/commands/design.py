@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from crlbench.algo import recipes
-from crlbench.algo.flip import changes, flipped, plain
+from crlbench.algo.flip import changes, plain
 from crlbench.algo.recipe import BaseRecipe
 from crlbench.catalog.find import Catalog
 from crlbench.commands import study_file
@@ -164,7 +164,12 @@ class _Builder:
         arm = partial(self._arm, setting, model, recipe, board)
         base = arm("base", recipe.name, recipe)
         conditional = [text for text in one.flips if _flips_condition(text)]
-        parts = [flipped(recipe, text) for text in one.flips if text not in conditional]
+        folders = self.catalog.extra
+        parts = [
+            recipes.flip(recipe, text, folders=folders)
+            for text in one.flips
+            if text not in conditional
+        ]
         others = [(name, choose(name, self.catalog).recipe) for name in one.versus]
         labels = [*(other.name for other in parts), *conditional, *one.versus]
         if len(set(labels)) < len(labels):
@@ -245,7 +250,7 @@ class _Builder:
 def _point(arm: Callable[..., Arm], point: study_file.GridArm, base: BaseRecipe) -> Arm:
     if not (point.set or point.flip):
         raise UsageError(f"grid variant '{point.name}' changes nothing. Give it set or flip.")
-    recipe = flipped(base, point.flip) if point.flip else base
+    recipe = recipes.flip(base, point.flip) if point.flip else base
     kind = "condition" if point.set else "flip"
     return arm(kind, point.name, recipe, study_file.changed(point.set))
 

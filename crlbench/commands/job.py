@@ -262,9 +262,23 @@ def plan_of(
     """The plan of one model under one recipe on a board.
 
     Raises:
-        UsageError: the recipe needs several completions a prompt and the board has one, it
-            cannot use the step rewards that the board pays, or it or a task has not the arm.
+        UsageError: the recipe is a chain and the track is for none, or the reverse; it needs
+            several completions a prompt and the board has one, it cannot use the step rewards that
+            the board pays, or it or a task has not the arm.
     """
+    from crlbench.algo import recipes
+    from crlbench.stages.check import check_recipe
+
+    check_recipe(
+        chosen.recipe,
+        board.track.id,
+        board.conditions,
+        model[1],
+        [catalog.task_card(name) for name in tasks],
+        settings.arm,
+        settings.devices * settings.num_nodes,
+        lambda name: recipes.load(name, catalog.extra),
+    )
     chosen.recipe.check_group(board.conditions.budget.completions)
     if board.conditions.data.reward == "process":
         _require_credit_of_steps(chosen.recipe, tasks, catalog)

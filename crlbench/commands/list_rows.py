@@ -119,7 +119,7 @@ def _recipes(options: Namespace, fault: Fault) -> tuple[Rows, list[str]]:
     folders = Catalog(options.catalog).extra
     all_recipes, bundled_recipes = without_execution(folders), without_execution(())
     rows = []
-    for name in recipes.names(folders):
+    for name in (*recipes.names(folders), *recipes.chain_names(folders)):
         recipe = all_recipes.get(name)
         near = nearest(recipe, bundled_recipes.values()) if recipe is not None else None
         rows.append(

@@ -10,10 +10,11 @@ from crlbench.algo.recipe import BaseRecipe
 
 
 def without_execution(folders: Sequence[Path]) -> dict[str, BaseRecipe]:
-    """Every recipe by its name, but none for which a person's own Python would be executed."""
+    """Every recipe and chain by its name, but none for which a person's own Python would be
+    executed."""
     return {
         name: recipes.load(name, folders)
-        for name in recipes.names(folders)
+        for name in (*recipes.names(folders), *recipes.chain_names(folders))
         if recipes.python_file(name, folders) is None
     }
 

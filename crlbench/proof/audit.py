@@ -22,6 +22,7 @@ from crlbench.proof.figures import (
 )
 from crlbench.proof.files import check_digests, check_files, check_samples
 from crlbench.proof.forms import check_clock, check_forms, check_machine
+from crlbench.proof.lineage import check_lineage
 from crlbench.proof.status import check_status
 from crlbench.seeding import seed_value
 from crlbench.verdict.runs import Run
@@ -29,6 +30,7 @@ from crlbench.verdict.runs import Run
 CHECKS = (
     check_forms, check_curve, check_splits, check_passes, check_vectors, check_samples,
     check_figures, check_cost, check_clock, check_status, check_digests, check_files, check_machine,
+    check_lineage,
 )
 
 

@@ -14,6 +14,7 @@ from crlbench.contract.conditions import Conditions, stated_conditions
 from crlbench.contract.records import SCORE_DROP, CurvePoint, RunRecord, Status
 from crlbench.contract.verification import Finding
 from crlbench.disk.names import RECORD_NAME
+from crlbench.run.needs import UPSTREAM
 from crlbench.verdict.runs import Run
 
 
@@ -49,6 +50,8 @@ class Facts:
     @property
     def evaluations(self) -> int:
         """Points of the curve. A rule that fires is looked at before the evaluation is made."""
+        if self.record.status.rule == UPSTREAM:
+            return 1
         last = self.iterations - 1 if self.early else self.iterations
         return last // self.interval + 1
 

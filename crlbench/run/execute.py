@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from crlbench.algo import recipes
+from crlbench.algo.chain import Chain
 from crlbench.algo.recipe import Recipe, from_config
 from crlbench.catalog.frozen import Task
 from crlbench.catalog.retain_panel import Panel
@@ -31,10 +32,13 @@ from crlbench.disk.hashing import digest, sha256_file
 from crlbench.errors import Interrupted, ValidationError
 from crlbench.policy.weights.load import build_policy
 from crlbench.run import checkpoints, store
+from crlbench.run import origin as origins
 from crlbench.run.admission import as_filed
 from crlbench.run.checkpoints import Checkpoint
 from crlbench.run.cost import count_training
 from crlbench.run.ends import Examiner, own_splits
+from crlbench.run.needs import UPSTREAM
+from crlbench.run.origin import Origin, Upstream, nothing_upstream
 from crlbench.run.record import Finished, class_of, peak_memory, write_run
 from crlbench.run.starts import StartScores
 from crlbench.run.subject import (
@@ -56,23 +60,31 @@ from crlbench.train.callbacks import (
     StopOnDivergence,
     StopOnRequest,
 )
+from crlbench.train.collect import Answers, Collector
 from crlbench.train.module import PolicyOptimization
 from crlbench.train.ranks import ALONE, Ranks, join_ranks, leave, whole_weights
+from crlbench.train.reward import Scorer
 from crlbench.train.stream import EvalPrompts, PromptStream
 from crlbench.train.trainer import build_loggers, build_trainer, quiet
 
 
-def run_cell(cell: Cell, emit: Emit, should_stop: Callable[[], bool]) -> RunRecord:
+def run_cell(
+    cell: Cell,
+    emit: Emit,
+    should_stop: Callable[[], bool],
+    upstream: Upstream = nothing_upstream,
+) -> RunRecord:
     """Execute a cell, or continue it from its checkpoint, and return its stored record.
 
     One of several ranks finds the others by its environment; the first one writes the files.
+    ``upstream`` makes what a chain's last stage begins from.
 
     Raises:
         Interrupted: ``should_stop()`` turned true; the checkpoint is written.
         CrlbenchError: something is wrong with the inputs; the message is for a person.
     """
     with ranks_of(cell) as ranks:
-        return run_on(ranks, cell, emit, lambda: ranks.agreed(should_stop()))
+        return run_on(ranks, cell, emit, lambda: ranks.agreed(should_stop()), upstream)
 
 
 @contextlib.contextmanager
@@ -84,7 +96,13 @@ def ranks_of(cell: Cell) -> Iterator[Ranks]:
         leave()
 
 
-def run_on(ranks: Ranks, cell: Cell, emit: Emit, should_stop: Callable[[], bool]) -> RunRecord:
+def run_on(
+    ranks: Ranks,
+    cell: Cell,
+    emit: Emit,
+    should_stop: Callable[[], bool],
+    upstream: Upstream = nothing_upstream,
+) -> RunRecord:
     """As :func:`run_cell`, among its ranks; ``should_stop()`` says the same to all of them."""
     started = time.time()
     conditions, subject, task = load(cell)
@@ -102,7 +120,12 @@ def run_on(ranks: Ranks, cell: Cell, emit: Emit, should_stop: Callable[[], bool]
     if cell.arm == "mode":
         module.agreement, right = starts.agreement(task, should_stop)
         start = replace(start, vectors=start.vectors | {TRAIN_GREEDY: right})
-    recorder, failure = train(cell, conditions, subject, task, module, emit, should_stop)
+    origin = upstream(cell, conditions, subject, task, emit, should_stop)
+    if origin.lineage is not None:
+        module = make_module(cell, conditions, subject, task, ranks, origin)
+    recorder, failure = train(
+        cell, conditions, subject, task, module, emit, should_stop, origin
+    )
     end = None
     module.to(cell.device)  # Lightning may have left it on the CPU
     with whole_weights(module.learning):
@@ -110,7 +133,7 @@ def run_on(ranks: Ranks, cell: Cell, emit: Emit, should_stop: Callable[[], bool]
             emit(progress("end", iterations, iterations, score=recorder.curve[-1]["score"]))
             x = recorder.totals["completions"]
             end = examiner.whole(module.learning, task, others, module.seed, "end", x)
-        finished = Finished(recorder, start, end, failure, started)
+        finished = Finished(recorder, start, end, failure, started, origin.lineage)
         write = partial(write_run, cell, conditions, subject, task, module, finished)
         record = ranks.agreed(write() if ranks.first else None)
         assert record is not None
@@ -164,7 +187,12 @@ def check_unchanged(cell: Cell, subject: Subject, tasks: Sequence[Task], panel: 
 
 
 def make_module(
-    cell: Cell, conditions: Conditions, subject: Subject, task: Task, ranks: Ranks = ALONE
+    cell: Cell,
+    conditions: Conditions,
+    subject: Subject,
+    task: Task,
+    ranks: Ranks = ALONE,
+    origin: Origin = origins.ALONE,
 ) -> PolicyOptimization:
     """The module of a run, with its own start weights on its device."""
     recipe = load_recipe(cell)
@@ -172,19 +200,22 @@ def make_module(
     build = partial(
         build_policy,
         subject.card,
-        subject.backbone,
+        origin.start or subject.backbone,
         value_head=recipe.critic is not None,
-        reference=True,  # the drift from the start model is watched under every recipe
+        # The drift from the start model is watched under every recipe.
+        reference=origin.reference or True,
         seed=seed,
         fast=conditions.hardware.plan == "fast",
     )
     module = PolicyOptimization(
         build=build,
-        collector=collector_of(task, subject.reader, conditions, cell.device),
+        collector=paid_by(
+            origin.payer, collector_of(task, subject.reader, conditions, cell.device)
+        ),
         recipe=recipe,
         conditions=conditions_under(cell.arm, conditions),
         seed=seed,
-        arm=cell.arm,
+        arm="real" if origin.blind else cell.arm,
         wrong=find_wrong_answers(task) if cell.arm == "wrong" else None,
         ranks=ranks,
     )
@@ -192,11 +223,26 @@ def make_module(
     return module.to(cell.device)
 
 
+def paid_by(payer: Scorer | None, collector: Collector) -> Collector:
+    """A collector whose completions of training are paid by another, where there is one."""
+    if payer is None:
+        return collector
+    assert isinstance(collector, Answers)  # chains are refused on other tasks
+    return replace(collector, payer=payer)
+
+
 def load_recipe(cell: Cell) -> Recipe:
-    """The recipe of a cell; a user's file is imported first, for the parts that it defines."""
+    """The recipe that a cell trains by, of a chain that of its last stage.
+
+    A user's file is imported first, for the parts that it defines.
+    """
     if cell.recipe_file is not None:
         recipes.load_file(Path(cell.recipe_file))
-    return from_config(cell.recipe_config)
+    recipe = from_config(cell.recipe_config)
+    if isinstance(recipe, Chain):
+        recipe = recipe.recipe
+    assert isinstance(recipe, Recipe)
+    return recipe
 
 
 def train(
@@ -207,15 +253,19 @@ def train(
     module: PolicyOptimization,
     emit: Emit,
     should_stop: Callable[[], bool],
+    origin: Origin = origins.ALONE,
 ) -> tuple[RunRecorder, RunStopped | None]:
     """Train on the grid from the last checkpoint, if there is one; a replay until it stops.
+
+    Nothing is trained where a stage before has failed: the start model is scored.
 
     Returns:
         What was recorded, and the failure rule that ended the run early, if one did.
     """
     budget, cap = conditions.budget, module.collector.max_tokens
     stream = PromptStream(
-        training_prompts(task, subject.reader, cap, conditions.data.levels, budget.prompts),
+        origin.prompts
+        or training_prompts(task, subject.reader, cap, conditions.data.levels, budget.prompts),
         seed=module.seed,
         per_iteration=budget.prompts,
         completions=budget.completions,
@@ -252,6 +302,8 @@ def train(
         try:
             if state is None:
                 trainer.validate(module, curve, verbose=False)
+            if origin.failed:
+                return recorder, RunStopped(UPSTREAM, 0)
             trainer.fit(module, stream, curve, ckpt_path=checkpoint if state else None)
         except RunStopped as stop:
             if stop.rule is None and stop.iteration == cell.until:

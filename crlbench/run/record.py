@@ -16,6 +16,7 @@ from safetensors.torch import save
 from crlbench.catalog.frozen import Task
 from crlbench.contract.arms import PAID_BY_TASK
 from crlbench.contract.conditions import PROTOCOL, Conditions, protocol_name
+from crlbench.contract.dynamics import UPDATE_STATS
 from crlbench.contract.machine import BEGUN_ON, machine_class
 from crlbench.contract.model_card import ModelCard
 from crlbench.contract.records import (
@@ -31,6 +32,7 @@ from crlbench.contract.records import (
     RunRecord,
     Seed,
     SplitScore,
+    StageRecord,
     Status,
     TaskRef,
 )
@@ -51,6 +53,10 @@ from crlbench.train.module import PolicyOptimization
 LAST = 3
 """Evaluations whose mean is the final score of the score-drop rule (protocol CRL-1, A.2)."""
 SHOWN_TOKENS = 20
+EMPTY_HEALTH: dict[str, list[float | int | None]] = {
+    name: [] for name in ("iteration", *UPDATE_STATS)
+}
+"""The columns of a run that failed before its first iteration."""
 DIGITS = 7
 """Significant digits of a health figure: those that float32 has."""
 
@@ -66,6 +72,8 @@ class Finished:
     failure: RunStopped | None
     started: float
     """Unix time at which this attempt began."""
+    lineage: tuple[StageRecord, ...] | None = None
+    """The stages before, of a chain."""
 
 
 def write_run(
@@ -128,13 +136,14 @@ def write_run(
         curve=curve,
         splits=split_scores(vectors),
         pass_at_k=pass_at_k(vectors, task) or None,
-        health=health_columns(recorder.health),
+        health=health_columns(recorder.health) or EMPTY_HEALTH,
         clipped_tokens=clipped_tokens(recorder, subject),
         counts=recorder.counts,
         status=status(cell, conditions, finished, vectors),
         digest_root=hashlib.sha256(digests).hexdigest(),
         environment=machine,
         cost=cost(recorder, total),
+        lineage=finished.lineage,
         files={name: FileDigest(**entry) for name, entry in store.digests_of(files).items()},
         volatile={
             "attempts": [

@@ -27,9 +27,8 @@ from crlbench.disk.names import PRODUCT_NAME
 from crlbench.errors import Interrupted
 from crlbench.run.environment import source
 from crlbench.run.store import claimed, explained, make_folder, read_json, write_json
+from crlbench.stages.orders import Order
 
-KEY_DIGITS = 12
-"""Digits of a key in the name of a folder."""
 WAIT_SECONDS = 0.2
 _REPAIR = "Delete the folder and repeat the command: the stage runs again and gives the same files."
 
@@ -77,36 +76,6 @@ class Made:
 
     charges: Mapping[str, int]
     facts: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Order:
-    """A product that is wanted: what determines it."""
-
-    kind: str
-    """Of the stage; it begins the name of the folder."""
-    spec: Mapping[str, Any]
-    """JSON-able; all that changes the files and is no input."""
-    inputs: Mapping[str, str]
-    """SHA-256 of what the stage reads, by name."""
-    seed: int
-
-    @property
-    def key(self) -> str:
-        """SHA-256 of all of it."""
-        return digest(
-            {
-                "kind": self.kind,
-                "spec": dict(self.spec),
-                "inputs": dict(self.inputs),
-                "seed": self.seed,
-            }
-        )
-
-    @property
-    def name(self) -> str:
-        """``<kind>-<key12>``."""
-        return f"{self.kind}-{self.key[:KEY_DIGITS]}"
 
 
 Make = Callable[[Path, Path], Made]

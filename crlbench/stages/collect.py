@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from crlbench.algo.flip import part_class
+from crlbench.algo.pairs.pairing import Pairing
+from crlbench.algo.pairs.recipe import PairRecipe
 from crlbench.catalog.frozen import Row, Task
 from crlbench.contract.sizes import decode_rows
 from crlbench.disk.hashing import canonical_json
@@ -22,7 +25,6 @@ from crlbench.run.subject import prompts_of
 from crlbench.seeding import rng
 from crlbench.stages.failure import StageFailed
 from crlbench.suite.labels import Ask, Labeller, is_flipped, permuted
-from crlbench.suite.pairing import Pairing
 from crlbench.suite.pairs import Pair
 from crlbench.train.stream import Prompt, make_batch
 
@@ -52,6 +54,17 @@ class CollectSettings:
     """How the labeller is written; it stands in every pair."""
     permute: bool = False
     """Whether verdicts are dealt out among the completions of a prompt: the control arm."""
+
+
+def pairing_of(name: str) -> Pairing:
+    """The pairing of a name: ``best-worst``, ``random-mixed``, ``all-ordered``.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    kind = part_class(PairRecipe, "pairing", name)
+    assert kind is not None and issubclass(kind, Pairing)  # the axis always has a part
+    return kind()
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ import pytest
 
 from crlbench.errors import Interrupted, ValidationError
 from crlbench.run.store import claimed
-from crlbench.stages.artefacts import Made, Order, Store
+from crlbench.stages.artefacts import Made, Store
+from crlbench.stages.orders import Order
 
 ORDER = Order("collect", {"per_prompt": 8, "pairing": "best-worst"}, {"policy": "a" * 64}, 5)
 

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from crlbench.algo.pairs.pairing import AllOrdered, BestWorst, RandomMixed
 from crlbench.catalog.frozen import Task
 from crlbench.contract.conditions import Conditions
 from crlbench.disk.toml import read_toml
-from crlbench.errors import ValidationError
+from crlbench.errors import UsageError, ValidationError
 from crlbench.policy.decode.loop import DecodeLoop, DrawKey
 from crlbench.policy.policy import Policy
 from crlbench.policy.weights.load import learning_copy
@@ -27,16 +28,16 @@ from crlbench.stages.collect import (
     Question,
     collect,
     draw_questions,
+    pairing_of,
     training_questions,
 )
 from crlbench.stages.failure import StageFailed
 from crlbench.suite.labels import Ask, Flipped, Gold, Labeller, Verdict
-from crlbench.suite.pairing import all_ordered, best_worst
 from crlbench.suite.pairs import parse_pairs
 from crlbench.train.stream import make_batch
 
 SEED = 11
-ALL = CollectSettings(per_prompt=4, pairing=all_ordered, labeller="gold")
+ALL = CollectSettings(per_prompt=4, pairing=AllOrdered(), labeller="gold")
 TRACK = Path(__file__).parents[2] / "leaderboard" / "tracks" / "mini.toml"
 
 
@@ -156,7 +157,7 @@ def test_ties_are_dropped_and_charged() -> None:
 
 
 def test_permuted_labels_pair_the_same_completions_blindly() -> None:
-    settings = replace(ALL, per_prompt=8, pairing=best_worst)
+    settings = replace(ALL, per_prompt=8, pairing=BestWorst())
     real, control = collected(64, settings), collected(64, replace(settings, permute=True))
     assert control.charges == real.charges
     prompts = [[pair["meta"]["uids"][0] for pair in made.pairs] for made in (real, control)]
@@ -212,3 +213,11 @@ def test_a_completion_without_a_verdict_is_in_no_pair_and_is_charged() -> None:
     assert made.charges["labels"] == 32 and made.counts["abstained"] == 8
     expected = [pair for pair in whole.pairs if 0 not in pair["meta"]["indices"]]
     assert made.pairs == expected and len(expected) < len(whole.pairs)
+
+
+def test_pairings_are_named_as_in_files() -> None:
+    assert pairing_of("best-worst") == BestWorst()
+    assert pairing_of("random-mixed") == RandomMixed()
+    assert pairing_of("all-ordered") == AllOrdered()
+    with pytest.raises(UsageError, match="best-worst"):
+        pairing_of("best-wrost")

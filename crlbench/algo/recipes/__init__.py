@@ -144,8 +144,9 @@ def _file_of_stages(name: str, folders: Folders) -> Path | None:
     """The one Python file of a person that recipes of a chain's stages come from."""
     chain = load(name, folders)
     assert isinstance(chain, Chain)
-    recipes = [stage.recipe.name for stage in chain.stages if stage.recipe is not None]
-    files = {python_file(inner, folders) for inner in recipes} - {None}
+    used = [stage.recipe for stage in chain.stages if stage.recipe is not None]
+    found = (python_file(one.name, folders) for one in used)
+    files = {file for file in found if file is not None}
     if len(files) > 1:
         raise UsageError(
             f"chain '{name}': recipes of two Python files cannot be in one chain: "
