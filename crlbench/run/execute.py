@@ -18,36 +18,29 @@ from typing import Any
 
 import torch
 
-from crlbench.algo import recipes
-from crlbench.algo.recipe import Recipe, from_config
 from crlbench.catalog.frozen import Task
 from crlbench.catalog.retain_panel import Panel
-from crlbench.contract.arms import conditions_under
-from crlbench.contract.conditions import PROTOCOL, Conditions, leaves
+from crlbench.contract.conditions import Conditions, leaves
 from crlbench.contract.events import Emit, Figures, progress
 from crlbench.contract.records import Cell, RunRecord
 from crlbench.contract.sizes import DECODE_ROWS
 from crlbench.disk.hashing import digest, sha256_file
 from crlbench.errors import Interrupted, ValidationError
-from crlbench.policy.weights.load import build_policy
 from crlbench.run import checkpoints, store
 from crlbench.run.admission import as_filed
 from crlbench.run.checkpoints import Checkpoint
 from crlbench.run.cost import count_training
 from crlbench.run.ends import Examiner, own_splits
+from crlbench.run.learners import ENTRY, Inputs, make_module, make_stream
 from crlbench.run.record import Finished, class_of, peak_memory, write_run
 from crlbench.run.starts import StartScores
 from crlbench.run.subject import (
     Subject,
-    collector_of,
     load_panel,
     load_subject,
     prompts_of,
     task_of,
-    training_prompts,
 )
-from crlbench.run.wrong_answers import find_wrong_answers
-from crlbench.seeding import seed_value
 from crlbench.stats.measures import TRAIN_GREEDY
 from crlbench.train.callbacks import (
     LastCheckpoint,
@@ -56,23 +49,27 @@ from crlbench.train.callbacks import (
     StopOnDivergence,
     StopOnRequest,
 )
+from crlbench.train.learner import Learner
 from crlbench.train.module import PolicyOptimization
 from crlbench.train.ranks import ALONE, Ranks, join_ranks, leave, whole_weights
-from crlbench.train.stream import EvalPrompts, PromptStream
+from crlbench.train.stream import EvalPrompts
 from crlbench.train.trainer import build_loggers, build_trainer, quiet
 
 
-def run_cell(cell: Cell, emit: Emit, should_stop: Callable[[], bool]) -> RunRecord:
+def run_cell(
+    cell: Cell, emit: Emit, should_stop: Callable[[], bool], inputs: Inputs = ENTRY
+) -> RunRecord:
     """Execute a cell, or continue it from its checkpoint, and return its stored record.
 
     One of several ranks finds the others by its environment; the first one writes the files.
+    ``inputs`` are what the run takes beyond what the cell names, such as weights to begin with.
 
     Raises:
         Interrupted: ``should_stop()`` turned true; the checkpoint is written.
         CrlbenchError: something is wrong with the inputs; the message is for a person.
     """
     with ranks_of(cell) as ranks:
-        return run_on(ranks, cell, emit, lambda: ranks.agreed(should_stop()))
+        return run_on(ranks, cell, emit, lambda: ranks.agreed(should_stop()), inputs)
 
 
 @contextlib.contextmanager
@@ -84,7 +81,13 @@ def ranks_of(cell: Cell) -> Iterator[Ranks]:
         leave()
 
 
-def run_on(ranks: Ranks, cell: Cell, emit: Emit, should_stop: Callable[[], bool]) -> RunRecord:
+def run_on(
+    ranks: Ranks,
+    cell: Cell,
+    emit: Emit,
+    should_stop: Callable[[], bool],
+    inputs: Inputs = ENTRY,
+) -> RunRecord:
     """As :func:`run_cell`, among its ranks; ``should_stop()`` says the same to all of them."""
     started = time.time()
     conditions, subject, task = load(cell)
@@ -93,16 +96,17 @@ def run_on(ranks: Ranks, cell: Cell, emit: Emit, should_stop: Callable[[], bool]
     check_unchanged(cell, subject, [task, *others], panel)
     members = panel.choose(conditions.evaluation.retain)
     examiner = Examiner(subject.reader, conditions, cell.device, members, ranks)
-    module = make_module(cell, conditions, subject, task, ranks)
+    module = make_module(cell, conditions, subject, task, ranks, inputs)
 
     iterations = conditions.budget.iterations
     emit(progress("start", 0, iterations))
     starts = start_scores(cell, examiner, module, emit)
     start = starts.of_run(task, others, should_stop)
     if cell.arm == "mode":
+        assert isinstance(module, PolicyOptimization)  # a plan gives no other kind this arm
         module.agreement, right = starts.agreement(task, should_stop)
         start = replace(start, vectors=start.vectors | {TRAIN_GREEDY: right})
-    recorder, failure = train(cell, conditions, subject, task, module, emit, should_stop)
+    recorder, failure = train(cell, conditions, subject, task, module, emit, should_stop, inputs)
     end = None
     module.to(cell.device)  # Lightning may have left it on the CPU
     with whole_weights(module.learning):
@@ -118,7 +122,7 @@ def run_on(ranks: Ranks, cell: Cell, emit: Emit, should_stop: Callable[[], bool]
 
 
 def start_scores(
-    cell: Cell, examiner: Examiner, module: PolicyOptimization, emit: Emit
+    cell: Cell, examiner: Examiner, module: Learner, emit: Emit
 ) -> StartScores:
     """The start model's scores beside the runs of a cell's model; nothing was learned yet."""
     scored = digest([cell.fingerprint, cell.entry_sha256])
@@ -163,50 +167,15 @@ def check_unchanged(cell: Cell, subject: Subject, tasks: Sequence[Task], panel: 
         )
 
 
-def make_module(
-    cell: Cell, conditions: Conditions, subject: Subject, task: Task, ranks: Ranks = ALONE
-) -> PolicyOptimization:
-    """The module of a run, with its own start weights on its device."""
-    recipe = load_recipe(cell)
-    seed = seed_value(PROTOCOL, cell.task, cell.seed_index)
-    build = partial(
-        build_policy,
-        subject.card,
-        subject.backbone,
-        value_head=recipe.critic is not None,
-        reference=True,  # the drift from the start model is watched under every recipe
-        seed=seed,
-        fast=conditions.hardware.plan == "fast",
-    )
-    module = PolicyOptimization(
-        build=build,
-        collector=collector_of(task, subject.reader, conditions, cell.device),
-        recipe=recipe,
-        conditions=conditions_under(cell.arm, conditions),
-        seed=seed,
-        arm=cell.arm,
-        wrong=find_wrong_answers(task) if cell.arm == "wrong" else None,
-        ranks=ranks,
-    )
-    module.configure_model()
-    return module.to(cell.device)
-
-
-def load_recipe(cell: Cell) -> Recipe:
-    """The recipe of a cell; a user's file is imported first, for the parts that it defines."""
-    if cell.recipe_file is not None:
-        recipes.load_file(Path(cell.recipe_file))
-    return from_config(cell.recipe_config)
-
-
 def train(
     cell: Cell,
     conditions: Conditions,
     subject: Subject,
     task: Task,
-    module: PolicyOptimization,
+    module: Learner,
     emit: Emit,
     should_stop: Callable[[], bool],
+    inputs: Inputs = ENTRY,
 ) -> tuple[RunRecorder, RunStopped | None]:
     """Train on the grid from the last checkpoint, if there is one; a replay until it stops.
 
@@ -214,14 +183,7 @@ def train(
         What was recorded, and the failure rule that ended the run early, if one did.
     """
     budget, cap = conditions.budget, module.collector.max_tokens
-    stream = PromptStream(
-        training_prompts(task, subject.reader, cap, conditions.data.levels, budget.prompts),
-        seed=module.seed,
-        per_iteration=budget.prompts,
-        completions=budget.completions,
-        iterations=budget.iterations,
-        pad=subject.reader.pad,
-    )
+    stream = make_stream(cell, conditions, subject, task, module, inputs)
     items = prompts_of(task, "id", subject.reader, cap, conditions.evaluation.curve_items)
     curve = EvalPrompts(items, pad=subject.reader.pad, rows=DECODE_ROWS)
 
@@ -308,6 +270,7 @@ def calibrate(cell: Cell) -> Figures:
     module = make_module(cell, short, subject, task)
     startup = time.monotonic() - start
     if cell.arm == "mode":
+        assert isinstance(module, PolicyOptimization)
         examiner = Examiner(subject.reader, conditions, cell.device)
         starts = start_scores(cell, examiner, module, lambda _: None)
         module.agreement, _ = starts.agreement(task, lambda: False)
