@@ -183,15 +183,17 @@ def _by_letters(known: Mapping[str, type[Part]], name: str) -> type[Part] | None
     return {_letters(own): cls for own, cls in known.items()}.get(_letters(name))
 
 
-def changes(base: R, other: R) -> list[tuple[str, str, str]]:
-    """(field, before, after) of everything in which two recipes of a kind differ, in the order of
-    axes.
+def changes(base: BaseRecipe, other: BaseRecipe) -> list[tuple[str, str, str]]:
+    """(field, before, after) of everything in which two recipes differ, in the order of axes.
 
     A part of the same class is compared field by field: ``("clip.high", "0.2", "0.28")``. Chains
-    differ in fields of stages: ``("policy.recipe", "ppo", "grpo")``.
+    differ in fields of stages: ``("policy.recipe", "ppo", "grpo")``. Recipes of two kinds differ
+    as a whole.
     """
     if isinstance(base, Chain) and isinstance(other, Chain):
         return [(name, plain(a), plain(b)) for name, a, b in base.changes(other)]
+    if type(base) is not type(other):
+        return [("recipe", base.name, other.name)]
     found = []
     for axis in (*base.axes, *base.numbers):
         a, b = getattr(base, axis), getattr(other, axis)

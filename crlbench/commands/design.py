@@ -17,7 +17,7 @@ from crlbench.algo.flip import changes, plain
 from crlbench.algo.recipe import BaseRecipe
 from crlbench.catalog.find import Catalog
 from crlbench.commands import study_file
-from crlbench.commands.job import Chosen, choose, plan_of
+from crlbench.commands.job import Chosen, choose, opening, plan_of
 from crlbench.commands.settings import Settings
 from crlbench.contract.conditions import Conditions, diff
 from crlbench.contract.model_card import ModelCard
@@ -159,7 +159,7 @@ class _Builder:
     ) -> Iterator[Comparison]:
         """The comparison of arms by their recipe, and that of a grid, if there are such arms."""
         board, _, reasons = self._board({}, setting)
-        self.reasons[board.fingerprint] = reasons
+        self.reasons[board.fingerprint] = [*reasons]
         recipe = choose(one.base, self.catalog).recipe
         arm = partial(self._arm, setting, model, recipe, board)
         base = arm("base", recipe.name, recipe)
@@ -218,6 +218,8 @@ class _Builder:
         board, tasks, _ = self._board(conditions or {}, setting)
         card = self.cards[model]
         plan = plan_of(board, (model, card), chosen, tasks, self.settings, self.catalog)
+        said = self.reasons.setdefault(board.fingerprint, [])
+        said += [reason for reason in opening(chosen) if reason not in said]
         self.plans.setdefault(str(plan.folder), plan)
         if conditions and board.fingerprint == base_board.fingerprint:
             raise UsageError(f"variant '{label}' changes nothing: the base has these conditions.")

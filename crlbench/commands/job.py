@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from crlbench.catalog.fetch import fetched_folder
 from crlbench.catalog.find import Catalog
 from crlbench.commands.console import count, warn
+from crlbench.commands.frozen_answers import check_frozen
 from crlbench.commands.running import (
     Ending,
     Job,
@@ -23,6 +24,7 @@ from crlbench.commands.running import (
 )
 from crlbench.commands.settings import Settings, resolve
 from crlbench.contract.arms import why_unstressed
+from crlbench.contract.experience import leaves_of, why_open
 from crlbench.contract.model_card import ModelCard
 from crlbench.disk import switches
 from crlbench.disk.files import expanded
@@ -95,7 +97,7 @@ def declare(options: Namespace, request: TrainingRequest) -> Job:
     cards, admitted = admit_unlisted(cards, download=not settings.dry_run)
     plans = [plan_of(board, model, recipe, tasks, settings, catalog) for model in cards.items()]
     _check_devices(settings, board, list(cards.values()), recipe.recipe)
-    say_division(request.track, request.reasons, settings)
+    say_division(request.track, [*request.reasons, *opening(recipe)], settings)
     unstressed = why_unstressed(recipe.config)
     say_preview(settings, cards.values(), board.track, unstressed)
     return Job(settings, catalog, board, plans, [*cards.values()], admitted)
@@ -148,9 +150,17 @@ def _check_devices(
             f"--jobs {settings.jobs}: with --num-nodes the machines do one run after the other. "
             "Leave --jobs out."
         )
+    from crlbench.algo.pairs.recipe import PairRecipe
+    from crlbench.algo.recipe import Recipe
     from crlbench.algo.step import TrustRegion
 
-    if isinstance(recipe.step, TrustRegion):
+    moving = isinstance(recipe, PairRecipe) and recipe.reference.moves
+    if settings.strategy == "fsdp" and moving:
+        raise UsageError(
+            f"recipe '{recipe.name}' moves its reference, whose weights every device holds whole: "
+            "--strategy fsdp divides them. Use --strategy ddp, or reference=start."
+        )
+    if isinstance(recipe, Recipe) and isinstance(recipe.step, TrustRegion):
         raise UsageError(
             f"recipe '{recipe.name}' takes trust-region steps, which run on one device. Leave "
             "--devices and --num-nodes out, or choose another recipe."
@@ -251,6 +261,12 @@ def choose(name: str, catalog: Catalog) -> Chosen:
     return Chosen(recipe, recipes.python_file(name, catalog.extra))
 
 
+def opening(chosen: Chosen) -> list[str]:
+    """Why a recipe moves its runs to the open division; empty where it does not."""
+    why = why_open(chosen.config)
+    return [f"recipe '{chosen.name}': {why}"] if why else []
+
+
 def plan_of(
     board: Board,
     model: tuple[str, ModelCard],
@@ -264,7 +280,8 @@ def plan_of(
     Raises:
         UsageError: the recipe is a chain and the track is for none, or the reverse; it needs
             several completions a prompt and the board has one, it cannot use the step rewards that
-            the board pays, or it or a task has not the arm.
+            the board pays, it or a task has not the arm, or it learns from frozen answers and a
+            task has none.
     """
     from crlbench.algo import recipes
     from crlbench.stages.check import check_recipe
@@ -280,6 +297,10 @@ def plan_of(
         lambda name: recipes.load(name, catalog.extra),
     )
     chosen.recipe.check_group(board.conditions.budget.completions)
+    if opening(chosen):
+        control = board.control | leaves_of(chosen.config)
+        board = replace(board, division="open", control=control)
+        check_frozen(chosen, board, tasks, settings.arm, catalog)
     if board.conditions.data.reward == "process":
         _require_credit_of_steps(chosen.recipe, tasks, catalog)
     _check_arms(settings.arm, chosen, tasks, catalog)

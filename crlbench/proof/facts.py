@@ -11,6 +11,7 @@ from pydantic import ValidationError as PydanticError
 
 from crlbench.base.explain import explain
 from crlbench.contract.conditions import Conditions, stated_conditions
+from crlbench.contract.experience import Source, source_of
 from crlbench.contract.records import SCORE_DROP, CurvePoint, RunRecord, Status
 from crlbench.contract.verification import Finding
 from crlbench.disk.names import RECORD_NAME
@@ -40,6 +41,11 @@ class Facts:
         """How many were made, by the status and the conditions."""
         at = self.record.status.at
         return at if self.early and at is not None else self.conditions.budget.iterations
+
+    @property
+    def source(self) -> Source:
+        """What the run learned from."""
+        return source_of(self.record.algo.config)
 
     @property
     def interval(self) -> int:

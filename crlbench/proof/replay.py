@@ -38,11 +38,13 @@ from crlbench.policy.decode.loop import ClosestDraws, watched_draws
 from crlbench.run import environment, store
 from crlbench.run.ends import Examiner
 from crlbench.run.environment import machine_of
-from crlbench.run.execute import load, make_module, ranks_of, run_cell, start_scores, train
+from crlbench.run.execute import load, ranks_of, run_cell, start_scores, train
 from crlbench.run.launcher import Outcome
+from crlbench.run.learners import make_module
 from crlbench.run.record import compact, curve_point, health_columns
 from crlbench.run.starts import StartScores
 from crlbench.stats.measures import TRAIN_GREEDY
+from crlbench.train.learner import Learner
 from crlbench.train.module import PolicyOptimization
 
 REPLAY = "crlbench.proof.replay:replay_cell"
@@ -133,7 +135,7 @@ def _first_iterations(
 def _start(
     cell: Cell,
     starts: StartScores,
-    module: PolicyOptimization,
+    module: Learner,
     task: Task,
     should_stop: Callable[[], bool],
 ) -> dict[str, list[Any]]:
@@ -147,6 +149,7 @@ def _start(
     if protocol_name(cell.control) != PROTOCOL_NAME:
         vectors |= starts.of_run(task, (), should_stop).vectors
     if cell.arm == "mode":
+        assert isinstance(module, PolicyOptimization)  # no other kind has this arm
         module.agreement, vectors[TRAIN_GREEDY] = starts.agreement(task, should_stop)
     return {f"start/{name}": vector.tolist() for name, vector in vectors.items()}
 

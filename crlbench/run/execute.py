@@ -18,40 +18,32 @@ from typing import Any
 
 import torch
 
-from crlbench.algo import recipes
-from crlbench.algo.chain import Chain
-from crlbench.algo.recipe import Recipe, from_config
 from crlbench.catalog.frozen import Task
 from crlbench.catalog.retain_panel import Panel
-from crlbench.contract.arms import conditions_under
-from crlbench.contract.conditions import PROTOCOL, Conditions, leaves
+from crlbench.contract.conditions import Conditions, leaves
 from crlbench.contract.events import Emit, Figures, progress
 from crlbench.contract.records import Cell, RunRecord
 from crlbench.contract.sizes import DECODE_ROWS
 from crlbench.disk.hashing import digest, sha256_file
 from crlbench.errors import Interrupted, ValidationError
-from crlbench.policy.weights.load import build_policy
 from crlbench.run import checkpoints, store
-from crlbench.run import origin as origins
 from crlbench.run.admission import as_filed
 from crlbench.run.checkpoints import Checkpoint
 from crlbench.run.cost import count_training
 from crlbench.run.ends import Examiner, own_splits
+from crlbench.run.learners import make_module, make_stream
 from crlbench.run.needs import UPSTREAM
+from crlbench.run.origin import ALONE as NO_ORIGIN
 from crlbench.run.origin import Origin, Upstream, nothing_upstream
 from crlbench.run.record import Finished, class_of, peak_memory, write_run
 from crlbench.run.starts import StartScores
 from crlbench.run.subject import (
     Subject,
-    collector_of,
     load_panel,
     load_subject,
     prompts_of,
     task_of,
-    training_prompts,
 )
-from crlbench.run.wrong_answers import find_wrong_answers
-from crlbench.seeding import seed_value
 from crlbench.stats.measures import TRAIN_GREEDY
 from crlbench.train.callbacks import (
     LastCheckpoint,
@@ -60,11 +52,10 @@ from crlbench.train.callbacks import (
     StopOnDivergence,
     StopOnRequest,
 )
-from crlbench.train.collect import Answers, Collector
+from crlbench.train.learner import Learner
 from crlbench.train.module import PolicyOptimization
 from crlbench.train.ranks import ALONE, Ranks, join_ranks, leave, whole_weights
-from crlbench.train.reward import Scorer
-from crlbench.train.stream import EvalPrompts, PromptStream
+from crlbench.train.stream import EvalPrompts
 from crlbench.train.trainer import build_loggers, build_trainer, quiet
 
 
@@ -118,14 +109,13 @@ def run_on(
     starts = start_scores(cell, examiner, module, emit)
     start = starts.of_run(task, others, should_stop)
     if cell.arm == "mode":
+        assert isinstance(module, PolicyOptimization)  # a plan gives no other kind this arm
         module.agreement, right = starts.agreement(task, should_stop)
         start = replace(start, vectors=start.vectors | {TRAIN_GREEDY: right})
     origin = upstream(cell, conditions, subject, task, emit, should_stop)
     if origin.lineage is not None:
-        module = make_module(cell, conditions, subject, task, ranks, origin)
-    recorder, failure = train(
-        cell, conditions, subject, task, module, emit, should_stop, origin
-    )
+        module = make_module(cell, conditions, subject, task, ranks, origin.inputs)
+    recorder, failure = train(cell, conditions, subject, task, module, emit, should_stop, origin)
     end = None
     module.to(cell.device)  # Lightning may have left it on the CPU
     with whole_weights(module.learning):
@@ -141,7 +131,7 @@ def run_on(
 
 
 def start_scores(
-    cell: Cell, examiner: Examiner, module: PolicyOptimization, emit: Emit
+    cell: Cell, examiner: Examiner, module: Learner, emit: Emit
 ) -> StartScores:
     """The start model's scores beside the runs of a cell's model; nothing was learned yet."""
     scored = digest([cell.fingerprint, cell.entry_sha256])
@@ -186,74 +176,15 @@ def check_unchanged(cell: Cell, subject: Subject, tasks: Sequence[Task], panel: 
         )
 
 
-def make_module(
-    cell: Cell,
-    conditions: Conditions,
-    subject: Subject,
-    task: Task,
-    ranks: Ranks = ALONE,
-    origin: Origin = origins.ALONE,
-) -> PolicyOptimization:
-    """The module of a run, with its own start weights on its device."""
-    recipe = load_recipe(cell)
-    seed = seed_value(PROTOCOL, cell.task, cell.seed_index)
-    build = partial(
-        build_policy,
-        subject.card,
-        origin.start or subject.backbone,
-        value_head=recipe.critic is not None,
-        # The drift from the start model is watched under every recipe.
-        reference=origin.reference or True,
-        seed=seed,
-        fast=conditions.hardware.plan == "fast",
-    )
-    module = PolicyOptimization(
-        build=build,
-        collector=paid_by(
-            origin.payer, collector_of(task, subject.reader, conditions, cell.device)
-        ),
-        recipe=recipe,
-        conditions=conditions_under(cell.arm, conditions),
-        seed=seed,
-        arm="real" if origin.blind else cell.arm,
-        wrong=find_wrong_answers(task) if cell.arm == "wrong" else None,
-        ranks=ranks,
-    )
-    module.configure_model()
-    return module.to(cell.device)
-
-
-def paid_by(payer: Scorer | None, collector: Collector) -> Collector:
-    """A collector whose completions of training are paid by another, where there is one."""
-    if payer is None:
-        return collector
-    assert isinstance(collector, Answers)  # chains are refused on other tasks
-    return replace(collector, payer=payer)
-
-
-def load_recipe(cell: Cell) -> Recipe:
-    """The recipe that a cell trains by, of a chain that of its last stage.
-
-    A user's file is imported first, for the parts that it defines.
-    """
-    if cell.recipe_file is not None:
-        recipes.load_file(Path(cell.recipe_file))
-    recipe = from_config(cell.recipe_config)
-    if isinstance(recipe, Chain):
-        recipe = recipe.recipe
-    assert isinstance(recipe, Recipe)
-    return recipe
-
-
 def train(
     cell: Cell,
     conditions: Conditions,
     subject: Subject,
     task: Task,
-    module: PolicyOptimization,
+    module: Learner,
     emit: Emit,
     should_stop: Callable[[], bool],
-    origin: Origin = origins.ALONE,
+    origin: Origin = NO_ORIGIN,
 ) -> tuple[RunRecorder, RunStopped | None]:
     """Train on the grid from the last checkpoint, if there is one; a replay until it stops.
 
@@ -263,15 +194,7 @@ def train(
         What was recorded, and the failure rule that ended the run early, if one did.
     """
     budget, cap = conditions.budget, module.collector.max_tokens
-    stream = PromptStream(
-        origin.prompts
-        or training_prompts(task, subject.reader, cap, conditions.data.levels, budget.prompts),
-        seed=module.seed,
-        per_iteration=budget.prompts,
-        completions=budget.completions,
-        iterations=budget.iterations,
-        pad=subject.reader.pad,
-    )
+    stream = make_stream(cell, conditions, subject, task, module, origin.inputs)
     items = prompts_of(task, "id", subject.reader, cap, conditions.evaluation.curve_items)
     curve = EvalPrompts(items, pad=subject.reader.pad, rows=DECODE_ROWS)
 
@@ -360,6 +283,7 @@ def calibrate(cell: Cell) -> Figures:
     module = make_module(cell, short, subject, task)
     startup = time.monotonic() - start
     if cell.arm == "mode":
+        assert isinstance(module, PolicyOptimization)
         examiner = Examiner(subject.reader, conditions, cell.device)
         starts = start_scores(cell, examiner, module, lambda _: None)
         module.agreement, _ = starts.agreement(task, lambda: False)

@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
-
-from torch import nn
 
 from crlbench.catalog.frozen import Task
 from crlbench.contract.conditions import Conditions
 from crlbench.contract.events import Emit
 from crlbench.contract.records import Cell, StageRecord
+from crlbench.run.learners import ENTRY, Inputs
 from crlbench.run.subject import Subject
-from crlbench.train.reward import Scorer
-from crlbench.train.stream import Prompt
 
 
 @dataclass(frozen=True)
 class Origin:
     """By default the start model, paid by its task: a run of one stage."""
 
-    start: nn.Module | None = None
-    """Frozen model to begin from; None: the start model."""
-    reference: nn.Module | None = None
-    """Frozen model that the policy is measured against; None: ``start``."""
-    payer: Scorer | None = None
-    """What pays completions of training; None: the task. The task scores every evaluation."""
-    prompts: Sequence[Prompt] | None = None
-    """Training prompts; None: all of the task at the levels of the track."""
-    blind: bool = False
-    """Whether the control arm is made upstream, by what the labels were permuted to: the run is
-    then paid as a real one is."""
+    inputs: Inputs = ENTRY
+    """What the run takes beyond what its cell names."""
     lineage: tuple[StageRecord, ...] | None = None
     """The stages before, in order; None of a run of one stage."""
     failed: bool = False

@@ -17,6 +17,7 @@ from crlbench.catalog.frozen import Task
 from crlbench.contract.arms import PAID_BY_TASK
 from crlbench.contract.conditions import PROTOCOL, Conditions, protocol_name
 from crlbench.contract.dynamics import UPDATE_STATS
+from crlbench.contract.experience import FROZEN, Source, source_of
 from crlbench.contract.machine import BEGUN_ON, machine_class
 from crlbench.contract.model_card import ModelCard
 from crlbench.contract.records import (
@@ -48,7 +49,7 @@ from crlbench.run.subject import Subject
 from crlbench.stats.measures import PASS, PASS_SPLITS
 from crlbench.stats.pass_at_k import pass_by_k
 from crlbench.train.callbacks import RunRecorder, RunStopped
-from crlbench.train.module import PolicyOptimization
+from crlbench.train.learner import Learner
 
 LAST = 3
 """Evaluations whose mean is the final score of the score-drop rule (protocol CRL-1, A.2)."""
@@ -81,7 +82,7 @@ def write_run(
     conditions: Conditions,
     subject: Subject,
     task: Task,
-    module: PolicyOptimization,
+    module: Learner,
     finished: Finished,
 ) -> RunRecord:
     """Write all files of a run, its record last, and drop the checkpoint.
@@ -142,7 +143,7 @@ def write_run(
         status=status(cell, conditions, finished, vectors),
         digest_root=hashlib.sha256(digests).hexdigest(),
         environment=machine,
-        cost=cost(recorder, total),
+        cost=cost(recorder, total, source_of(cell.recipe_config)),
         lineage=finished.lineage,
         files={name: FileDigest(**entry) for name, entry in store.digests_of(files).items()},
         volatile={
@@ -247,7 +248,7 @@ def clipped_tokens(recorder: RunRecorder, subject: Subject) -> list[ClippedToken
     ]
 
 
-def weights_bytes(module: PolicyOptimization) -> bytes:
+def weights_bytes(module: Learner) -> bytes:
     """The trainable weights of the final policy as safetensors."""
     weights = module.trainable()
     return save({name: weights[name].detach().cpu().contiguous() for name in sorted(weights)})
@@ -312,9 +313,13 @@ def status(
     return Status(state="completed", at=iterations)
 
 
-def cost(recorder: RunRecorder, parameters: int) -> dict[str, int | float]:
-    """Training cost: FLOPs by the usual 2 per parameter and token forward, 6 with backward."""
-    tokens, trained = recorder.totals["tokens"], recorder.totals["trained_tokens"]
+def cost(recorder: RunRecorder, parameters: int, source: Source) -> dict[str, int | float]:
+    """Training cost: FLOPs by the usual 2 per parameter and token forward, 6 with backward.
+
+    Frozen answers are read and not generated.
+    """
+    tokens = 0 if source in FROZEN else recorder.totals["tokens"]
+    trained = recorder.totals["trained_tokens"]
     return {
         "completions": recorder.totals["completions"],
         "generated_tokens": tokens,

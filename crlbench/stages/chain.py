@@ -29,6 +29,7 @@ from crlbench.policy.weights.load import build_policy, with_weights
 from crlbench.policy.weights.reward_model import load_reward_model, prompt_ids
 from crlbench.reward.score import Score
 from crlbench.run.admission import admit
+from crlbench.run.learners import Inputs
 from crlbench.run.origin import Origin
 from crlbench.run.reward_model import AskedAnswer, check_rewards
 from crlbench.run.subject import Subject, make_sampler, scorer_of
@@ -122,8 +123,8 @@ class Workshop:
         """Make or find the products, and what the last stage begins from."""
         lineage: list[StageRecord] = []
         for stage in self.chain.upstream:
-            inputs = dict(self.inputs(stage))
-            order = order_of(stage, self.cell.control, inputs, self.permutes, self.seed)
+            read = dict(self.inputs(stage))
+            order = order_of(stage, self.cell.control, read, self.permutes, self.seed)
             try:
                 product = self.store.take(order, self.maker(stage), self.should_stop)
             except StageFailed as failure:
@@ -133,14 +134,16 @@ class Workshop:
             lineage.append(self.record(stage, order, product, product.card.facts))
         last = dict(self.chain.last.inputs)
         payer, prompts = self.payer(last["reward"])
-        return Origin(
-            start=self.backbone(last["start"]),
-            reference=self.backbone(last["reference"]),
-            payer=payer,
+        start = self.weights(last["start"])
+        same = last["reference"] == last["start"]
+        inputs = Inputs(
+            start=start,
+            reference=start if same else self.weights(last["reference"]),
             prompts=prompts,
-            blind=self.permutes,
-            lineage=tuple(lineage),
+            payer=payer,
+            is_control=self.permutes,
         )
+        return Origin(inputs, tuple(lineage))
 
     def record(
         self, stage: Stage, order: Order, product: Product | None, facts: Mapping[str, Any]
@@ -251,15 +254,18 @@ class Workshop:
             self.cell.device,
         )
 
-    def weights(self, name: str) -> dict[str, Tensor]:
-        """What the stage of a name learned."""
+    def weights(self, name: str) -> dict[str, Tensor] | None:
+        """What the stage of a name learned; None of the start model."""
+        if name == START:
+            return None
         return load_file(self.products[name].folder / POLICY_NAME)
 
     def backbone(self, name: str) -> nn.Module:
         """The frozen model of an input: the start model, or what a stage learned from it."""
-        if name == START:
+        weights = self.weights(name)
+        if weights is None:
             return self.subject.backbone
-        return with_weights(self.subject.card, self.subject.backbone, self.weights(name))
+        return with_weights(self.subject.card, self.subject.backbone, weights)
 
     def payer(self, name: str) -> tuple[Scorer | None, list[Prompt]]:
         """What pays the last stage, None where the task does; and its prompts."""

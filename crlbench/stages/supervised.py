@@ -22,13 +22,14 @@ from crlbench.contract.records import Cell
 from crlbench.contract.sizes import DECODE_ROWS
 from crlbench.disk.names import POLICY_NAME
 from crlbench.errors import Interrupted, ValidationError
-from crlbench.policy.weights.load import build_policy
+from crlbench.policy.weights.load import Reader, build_policy
+from crlbench.run.lessons import Read, Source, read
 from crlbench.run.subject import Subject, collector_of, prompts_of
 from crlbench.stages.artefacts import Made
 from crlbench.stages.collect import Question
 from crlbench.stages.failure import StageFailed
 from crlbench.train.callbacks import LastCheckpoint, RunRecorder, RunStopped, StopOnRequest
-from crlbench.train.lessons import Answer, Lesson, LessonStream
+from crlbench.train.lessons import LessonStream
 from crlbench.train.stream import EvalPrompts
 from crlbench.train.supervised import SupervisedTuning
 from crlbench.train.trainer import build_trainer, quiet
@@ -38,16 +39,20 @@ PURPOSE = "sft"
 CHECKPOINT = "last.ckpt"
 
 
-def demonstrations(questions: Sequence[Question], subject: Subject, most: int) -> list[Lesson]:
-    """Prompts with their gold answer and one end token; one beyond ``most`` tokens is left out."""
-    lessons = []
-    for question in questions:
-        text = question.row["answer"]
-        ids = subject.reader.tokenizer(text, add_special_tokens=False)["input_ids"]
-        answer = Answer((*ids, subject.reader.ends[0]), text)
-        if len(answer.ids) <= most:
-            lessons.append(Lesson(question.prompt.uid, question.prompt.ids, (answer,)))
-    return lessons
+def demonstrations(questions: Sequence[Question], task: Task, reader: Reader) -> Read:
+    """Prompts with their gold answers as the model reads them.
+
+    Raises:
+        ValidationError: the task says no gold answers, or one holds an end token as text.
+    """
+    golds = [task.gold(question.row) for question in questions]
+    if any(gold is None for gold in golds):
+        raise ValidationError(
+            f"task '{task.name}' says no gold answers, so there are no demonstrations of it. "
+            "Leave it out of --tasks."
+        )
+    pairs = zip(questions, golds, strict=True)
+    return read((Source(q.prompt.uid, q.row["messages"], (str(gold),)) for q, gold in pairs), reader)
 
 
 def conditions_of(stage: Stage, conditions: Conditions, count: int) -> Conditions:
@@ -98,8 +103,8 @@ def make_supervised(
         ValidationError: the settings of the stage cannot be.
     """
     collector = collector_of(task, subject.reader, conditions, cell.device)
-    lessons = demonstrations(questions, subject, collector.max_tokens)
-    conditions = conditions_of(stage, conditions, len(lessons))
+    shown = demonstrations(questions, task, subject.reader)
+    conditions = conditions_of(stage, conditions, len(shown.lessons))
     assert isinstance(stage.recipe, SupervisedRecipe)  # its kind takes no others
     module = SupervisedTuning(
         recipe=stage.recipe,
@@ -115,12 +120,12 @@ def make_supervised(
         collector=collector,
         conditions=conditions,
         seed=seed,
-        left_out=len(questions) - len(lessons),
+        left_out=shown.left_out,
     )
     module.configure_model()
     budget = conditions.budget
     stream = LessonStream(
-        lessons, seed, PURPOSE, budget.prompts, budget.iterations, subject.reader.pad
+        shown.lessons, seed, PURPOSE, budget.prompts, budget.iterations, subject.reader.pad
     )
     items = prompts_of(
         task, "id", subject.reader, collector.max_tokens, conditions.evaluation.curve_items
@@ -132,7 +137,7 @@ def make_supervised(
     learned = {name: tensor.cpu().contiguous() for name, tensor in module.learned().items()}
     save_file(learned, folder / POLICY_NAME)
     charges = {
-        "demonstrations": len(lessons),
+        "demonstrations": len(shown.lessons),
         "trained_tokens": recorder.totals["trained_tokens"],
         "updates": recorder.totals["updates"],
     }

@@ -249,7 +249,10 @@ def test_likelihoods_are_those_of_a_loop_over_tokens() -> None:
     generator = torch.Generator().manual_seed(6)
     logprobs = -torch.rand(4, 5, generator=generator, dtype=torch.float64)
     mask = torch.arange(5) < torch.tensor([5, 2, 0, 3])[:, None]
-    kept = [[x for x, m in zip(*row, strict=True) if m] for row in zip(logprobs.tolist(), mask)]
+    kept = [
+        [x for x, m in zip(*row, strict=True) if m]
+        for row in zip(logprobs.tolist(), mask.tolist(), strict=True)
+    ]
     tokens = [x for row in kept for x in row]
     by_token, by_row = TokenNll(), SequenceNll()
     assert float(by_token(logprobs, mask, 4, 10)) == pytest.approx(-sum(tokens) / 10, rel=1e-12)

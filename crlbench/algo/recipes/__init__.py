@@ -199,8 +199,9 @@ def _recipe_of(path: Path, folders: Folders, above: tuple[Path, ...]) -> BaseRec
     recipe = getattr(module, "RECIPE", None)
     wanted = _identifier(path)
     if not isinstance(recipe, BaseRecipe) or recipe.name != wanted:
-        is_recipe = isinstance(recipe, BaseRecipe)
-        given = f"it is called '{recipe.name}'" if is_recipe else "there is none"
+        given = "there is none"
+        if isinstance(recipe, BaseRecipe):
+            given = f"it is called '{recipe.name}'"
         raise ValidationError(f"{path} must export RECIPE, a Recipe named '{wanted}'; {given}.")
     return recipe
 
