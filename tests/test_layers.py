@@ -38,7 +38,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "launch": MODELS | {"run"},
     "stages": MODELS | {"run", "stats", "suite", "train"},
     "doctor": MODELS | {"launch", "run", "suite"},
-    "proof": MODELS | {"launch", "play", "run", "stats", "suite", "train", "verdict"},
+    "proof": MODELS | {"launch", "play", "run", "stages", "stats", "suite", "train", "verdict"},
     "contribute": MODELS | {"pages", "proof", "run", "suite", "train", "verdict"},
     "site": BELOW | {"catalog", "contribute", "pages", "stats", "verdict"},
     "commands": MODELS

@@ -30,6 +30,12 @@ def source_of(config: Mapping[str, Any]) -> Source:
     return next((source for axis, source in _AXES.items() if axis in config), "rewards")
 
 
+def paid_by_model(config: Mapping[str, Any]) -> bool:
+    """Whether a reward model pays the completions of training: in a chain that fits one."""
+    stages = config.get("stages") or [{}]
+    return stages[-1].get("reward", "gold") != "gold"
+
+
 def prompts_of(source: Source, budget: Budget) -> int:
     """Prompts of one iteration."""
     return budget.rows // FROZEN[source] if source in FROZEN else budget.prompts

@@ -61,7 +61,8 @@ def _value(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(_value(v) for v in value)}]"
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{_key(k)} = {_value(v)}' for k, v in value.items())}}}"
+        pairs = (f"{_key(k)} = {_value(v)}" for k, v in value.items() if v is not None)
+        return f"{{{', '.join(pairs)}}}"
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, bool):

@@ -38,11 +38,13 @@ from crlbench.policy.decode.loop import ClosestDraws, watched_draws
 from crlbench.run import environment, store
 from crlbench.run.ends import Examiner
 from crlbench.run.environment import machine_of
-from crlbench.run.execute import load, ranks_of, run_cell, start_scores, train
+from crlbench.run.execute import load, ranks_of, start_scores, train
 from crlbench.run.launcher import Outcome
 from crlbench.run.learners import make_module
 from crlbench.run.record import compact, curve_point, health_columns
+from crlbench.run.plan import ARTEFACTS
 from crlbench.run.starts import StartScores
+from crlbench.stages.cell import run_cell, upstream_of
 from crlbench.stats.measures import TRAIN_GREEDY
 from crlbench.train.learner import Learner
 from crlbench.train.module import PolicyOptimization
@@ -88,7 +90,7 @@ def replay_cell(
     """Make the first iterations of a cell, or all of it; the trace is in its folder as well.
 
     Raises:
-        CrlbenchError: as :func:`crlbench.run.execute.run_cell`.
+        CrlbenchError: as :func:`crlbench.stages.cell.run_cell`.
     """
     with watched_draws(DIGESTED_ITERATIONS) as watch:
         if cell.until is not None:
@@ -113,7 +115,12 @@ def _first_iterations(
         module = make_module(cell, conditions, subject, task, ranks)
         examiner = Examiner(subject.reader, conditions, cell.device, ranks=ranks)
         start = _start(cell, start_scores(cell, examiner, module, emit), module, task, should_stop)
-        recorder, failure = train(cell, conditions, subject, task, module, emit, should_stop)
+        origin = upstream_of(cell)(cell, conditions, subject, task, emit, should_stop)
+        if origin.lineage is not None:
+            module = make_module(cell, conditions, subject, task, ranks, origin.inputs)
+        recorder, failure = train(
+            cell, conditions, subject, task, module, emit, should_stop, origin
+        )
         status = Status(state="completed", at=module.iterations_done)
         if failure is not None:
             status = Status(state="failed", rule=failure.rule, at=failure.iteration)
@@ -239,6 +246,7 @@ def cell_of(
         tasks=tuple(tasks),
         folder=str(folder / place),
         start_folder=str(folder / "start"),
+        artefacts=None if record.lineage is None else str(folder / ARTEFACTS),
         catalog=tuple(map(str, catalog.extra)),
         device=_device(machine.get("hardware_class")),
         devices=int(machine.get("devices") or 1),

@@ -16,7 +16,7 @@ import numpy as np
 
 from crlbench.catalog.find import Catalog
 from crlbench.catalog.frozen import Task
-from crlbench.contract.experience import FROZEN, source_of
+from crlbench.contract.experience import FROZEN, paid_by_model, source_of
 from crlbench.contract.model_card import ModelCard
 from crlbench.contract.records import WHOLE_BELOW, RunRecord
 from crlbench.contract.task_card import TaskCard
@@ -193,6 +193,8 @@ def _check_means(card: TaskCard, run: Run) -> Iterator[Finding]:
     if not _all_or_nothing(card) or card.verifier.reward_range != (0.0, 1.0):
         return
     if source_of(run.record.algo.config) in FROZEN:  # its scores are those of the curve
+        return
+    if paid_by_model(run.record.algo.config):
         return
     scores = run.record.health.get("score", [])
     completions = run.record.cost.get("completions", 0)
