@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 from crlbench.algo.recipe import BaseRecipe, from_config, to_config
@@ -43,6 +42,8 @@ class Kind(NamedTuple):
     inputs: Mapping[str, Input]
     recipe: str | None = None
     """An axis of the recipes that it trains by; None where it needs no recipe."""
+    is_last: bool = False
+    """Whether such a stage trains the policy that is measured."""
     settings: Mapping[str, tuple[type, ...]] = {}
     """Further fields and their types; those that are not stated are the stage's defaults."""
 
@@ -86,6 +87,7 @@ KINDS: Mapping[str, Kind] = {
             "reward": Input("reward", GOLD),
         },
         recipe="advantage",
+        is_last=True,
     ),
 }
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
@@ -193,11 +195,14 @@ class Chain(BaseRecipe):
             for field, value in stage.inputs:
                 self._check_input(stage, field, value, before)
             before[stage.name] = stage
-        if self.last.recipe is None:
-            raise UsageError(
-                f"chain '{self.name}': its last stage '{self.last.name}' trains no policy, and "
-                "what is measured is a policy."
-            )
+        for stage in self.stages:
+            if (stage is self.last) != KINDS[stage.kind].is_last:
+                kinds = [name for name, kind in KINDS.items() if kind.is_last]
+                raise UsageError(
+                    f"chain '{self.name}': stage '{stage.name}' ({stage.kind}) is at the wrong "
+                    f"place: the last stage, which is measured, and no other has the kind "
+                    f"{' or '.join(kinds)}."
+                )
         read = {value for stage in self.stages for _, value in stage.inputs}
         if idle := [stage.name for stage in self.upstream if stage.name not in read]:
             raise UsageError(

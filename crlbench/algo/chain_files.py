@@ -1,7 +1,8 @@
 """Chains as files and as texts of the command line: a TOML of ``[[stage]]``, and flips of it.
 
-``policy.recipe=grpo`` replaces the recipe of the stage ``policy``; ``policy.recipe.kl=none`` changes
-one part of it, as a flip of that recipe alone would; ``pairs.pairing=best-worst`` changes a field.
+``policy.recipe=grpo`` replaces the recipe of the stage ``policy``; ``policy.recipe.kl=none``
+changes one part of it, as a flip of that recipe alone would; ``pairs.pairing=best-worst`` changes
+a field.
 """
 
 from __future__ import annotations

@@ -168,9 +168,7 @@ def report_calibration(cell: Cell, emit: Emit, should_stop: Callable[[], bool]) 
     return SimpleNamespace(status=Status(state="completed"))
 
 
-def _total_seconds(
-    cells: Sequence[Cell], figures: Mapping[str, Figures], *, fresh: bool
-) -> float:
+def _total_seconds(cells: Sequence[Cell], figures: Mapping[str, Figures], *, fresh: bool) -> float:
     """What all cells take one after another, and once per model the scores of its start.
 
     Of a mode arm also, once per model and task, what the start model answers to the training
@@ -251,7 +249,8 @@ def _seconds(cell: Cell, figures: Figures) -> float:
 
 
 def _last_seconds(cell: Cell, figures: Figures) -> float:
-    """What a run of one stage takes, or the last one of a chain: start-up, its iterations, its curve and its ends."""
+    """What a run of one stage takes, or the last stage of a chain: start-up, its iterations, its
+    curve and its ends."""
     budget, evaluation = cell.conditions["budget"], cell.conditions["evaluation"]
     iterations = budget["grid"] * budget["iterations_per_point"]
     points = budget["grid"] // evaluation["curve_every"] + 1

@@ -33,14 +33,18 @@ def add_flags(parser: ArgumentParser) -> None:
     parser.add_argument("what", choices=KINDS, metavar="WHAT", help=", ".join(KINDS))
     parser.add_argument("name", metavar="NAME")
     parser.add_argument(
-        "--prompts", metavar="N", type=int, default=None,
+        "--prompts",
+        metavar="N",
+        type=int,
+        default=None,
         help="for a task: print N items per split (0; 1 with --render)",
     )
     parser.add_argument(
         "--render", metavar="MODEL", help="for a task: the token ids of the prompts for this model"
     )
     parser.add_argument(
-        "--play", action="store_true",
+        "--play",
+        action="store_true",
         help="for an environment: play an episode here, turn by turn",
     )
     parser.add_argument("--model", metavar="MODEL", help="with --play: this model plays")

@@ -29,8 +29,19 @@ from crlbench.seeding import seed_value
 from crlbench.verdict.runs import Run
 
 CHECKS = (
-    check_forms, check_curve, check_splits, check_passes, check_vectors, check_samples,
-    check_figures, check_cost, check_clock, check_status, check_digests, check_files, check_machine,
+    check_forms,
+    check_curve,
+    check_splits,
+    check_passes,
+    check_vectors,
+    check_samples,
+    check_figures,
+    check_cost,
+    check_clock,
+    check_status,
+    check_digests,
+    check_files,
+    check_machine,
     check_lineage,
 )
 

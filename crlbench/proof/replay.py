@@ -41,8 +41,8 @@ from crlbench.run.environment import machine_of
 from crlbench.run.execute import load, ranks_of, start_scores, train
 from crlbench.run.launcher import Outcome
 from crlbench.run.learners import make_module
-from crlbench.run.record import compact, curve_point, health_columns
 from crlbench.run.plan import ARTEFACTS
+from crlbench.run.record import compact, curve_point, health_columns
 from crlbench.run.starts import StartScores
 from crlbench.stages.cell import run_cell, upstream_of
 from crlbench.stats.measures import TRAIN_GREEDY
@@ -84,9 +84,7 @@ class Trace(BaseModel):
         return compact(np.asarray(self.items[ref])) if ref in self.items else None
 
 
-def replay_cell(
-    cell: Cell, emit: Emit, should_stop: Callable[[], bool]
-) -> Trace | RunRecord:
+def replay_cell(cell: Cell, emit: Emit, should_stop: Callable[[], bool]) -> Trace | RunRecord:
     """Make the first iterations of a cell, or all of it; the trace is in its folder as well.
 
     Raises:

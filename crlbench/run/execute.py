@@ -130,9 +130,7 @@ def run_on(
         return record
 
 
-def start_scores(
-    cell: Cell, examiner: Examiner, module: Learner, emit: Emit
-) -> StartScores:
+def start_scores(cell: Cell, examiner: Examiner, module: Learner, emit: Emit) -> StartScores:
     """The start model's scores beside the runs of a cell's model; nothing was learned yet."""
     scored = digest([cell.fingerprint, cell.entry_sha256])
     return StartScores(examiner, module.learning, Path(cell.start_folder), scored, emit)

@@ -8,7 +8,7 @@ run has failed by the rule ``upstream`` and counts with the score of its start m
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -188,7 +188,7 @@ class Workshop:
             stage,
             self.cell,
             self.conditions,
-            replace_backbone(self.subject, self.backbone(stage.reads("start"))),
+            replace(self.subject, backbone=self.backbone(stage.reads("start"))),
             self.task,
             self.questions[0],
             self.seed,
@@ -290,8 +290,3 @@ def read_pairs(product: Product) -> list[Pair]:
     """The pairs of a stage that collected them."""
     path = product.folder / PAIRS_NAME
     return parse_pairs(path.read_bytes(), path)
-
-
-def replace_backbone(subject: Subject, backbone: nn.Module) -> Subject:
-    """The same model with what a stage learned from it in the place of its weights."""
-    return Subject(subject.card, subject.location, subject.reader, backbone)

@@ -43,8 +43,8 @@ def check_recipe(
     if not isinstance(recipe, Chain):
         if preference is not None:
             raise UsageError(
-                f"track '{track}' is for chains of stages, and recipe '{recipe.name}' is none. Take "
-                f"one of {', '.join(recipes.chain_names())}, or another track."
+                f"track '{track}' is for chains of stages, and recipe '{recipe.name}' is none. "
+                f"Take one of {', '.join(recipes.chain_names())}, or another track."
             )
         return
     if preference is None:
@@ -71,8 +71,8 @@ def _check_run(
 ) -> None:
     if card.adapter is not None:
         raise UsageError(
-            f"model '{card.slug}' learns in an adapter, and the stages of chain '{chain.name}' hand "
-            "whole weights on. Take an entry without an adapter."
+            f"model '{card.slug}' learns in an adapter, and the stages of chain '{chain.name}' "
+            "hand whole weights on. Take an entry without an adapter."
         )
     if ranks > 1:
         raise UsageError(
@@ -83,9 +83,7 @@ def _check_run(
             f"--arm {unknown[0]}: chain '{chain.name}' has the arms {', '.join(ARMS)}."
         )
     if conditions.data.reward != "outcome":
-        raise UsageError(
-            f"chain '{chain.name}' judges whole completions: set data.reward=outcome."
-        )
+        raise UsageError(f"chain '{chain.name}' judges whole completions: set data.reward=outcome.")
     for task in tasks:
         if task.kind != "single-turn" or task.reward_model is not None:
             raise UsageError(

@@ -100,7 +100,11 @@ def make_reward(
         raise StageFailed(str(error)) from None
     made = fill(folder, model, reader, content, getattr(torch, config.store))
     updates = -(-len(PairStream(rows["train"], config, reader.pad)) // config.accumulate)
-    facts = {"accuracy": made.accuracy.id, "held_out": len(rows["id"]), "fitted": len(rows["train"])}
+    facts = {
+        "accuracy": made.accuracy.id,
+        "held_out": len(rows["id"]),
+        "fitted": len(rows["train"]),
+    }
     return Made({"updates": updates}, facts)
 
 

@@ -52,7 +52,9 @@ def demonstrations(questions: Sequence[Question], task: Task, reader: Reader) ->
             "Leave it out of --tasks."
         )
     pairs = zip(questions, golds, strict=True)
-    return read((Source(q.prompt.uid, q.row["messages"], (str(gold),)) for q, gold in pairs), reader)
+    return read(
+        (Source(q.prompt.uid, q.row["messages"], (str(gold),)) for q, gold in pairs), reader
+    )
 
 
 def conditions_of(stage: Stage, conditions: Conditions, count: int) -> Conditions:

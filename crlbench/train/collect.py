@@ -161,7 +161,9 @@ class Answers:
     def reward(self, rollout: Rollout, batch: PromptBatch) -> Reward:
         """What every completion earns."""
         tokenizer: Any = self.sampler.tokenizer
-        return real_reward(self.payer or self.scorer, rollout, batch, tokenizer, self.scale, self.kind)
+        return real_reward(
+            self.payer or self.scorer, rollout, batch, tokenizer, self.scale, self.kind
+        )
 
     def audit(self, rollout: Rollout, batch: PromptBatch) -> Tensor | None:
         """(B,) what the second verifier says of every completion, which is an episode of its own;

@@ -46,7 +46,8 @@ class Unequal:
 
 
 Products = Mapping[str, str]
-"""Digests of what shared stages of chains left, by ``lineage.<task>.<arm>.seed-NN.<stage>.sha256``."""
+"""Digests of what shared stages of chains left, by
+``lineage.<task>.<arm>.seed-NN.<stage>.sha256``."""
 NOTHING: Mapping[str, Products] = {}
 """Entries without chains."""
 

@@ -104,8 +104,13 @@ def test_stages_are_tables(tmp_path: Path) -> None:
 
 
 def test_a_chain_ends_with_a_policy(tmp_path: Path) -> None:
-    with pytest.raises(ValidationError, match="last stage 'rm' trains no policy"):
+    with pytest.raises(ValidationError, match="stage 'rm' .reward. is at the wrong place"):
         own(tmp_path, LEAST.rpartition("[[stage]]")[0])
+    again = LEAST + LEAST.rpartition("[[stage]]\n")[2].replace('"policy"', '"more"', 1).join(
+        ["[[stage]]\n", ""]
+    )
+    with pytest.raises(ValidationError, match="stage 'policy' .policy. is at the wrong place"):
+        own(tmp_path, again)
     with pytest.raises(ValidationError, match="has no stage"):
         own(tmp_path, 'about = "nothing"')
 

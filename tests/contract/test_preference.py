@@ -40,7 +40,9 @@ def test_tracks_without_the_group_do_not_know_it(name: str) -> None:
     assert "preference" not in conditions.model_dump(mode="json")
     control = control_leaves(track(name), conditions, {})
     assert not [leaf for leaf in control if "preference" in leaf]
-    assert not [leaf for leaf in (*conditions.values(), *stated_values(control)) if "prefer" in leaf]
+    assert not [
+        leaf for leaf in (*conditions.values(), *stated_values(control)) if "prefer" in leaf
+    ]
     assert Conditions.model_validate(stated_conditions(control)) == conditions
     with pytest.raises(UsageError, match=r"unknown condition 'preference\.demos'"):
         override(conditions, {"preference.demos": "8"})
@@ -92,7 +94,9 @@ def test_labellers_have_a_form(labeller: str) -> None:
         Conditions.model_validate(changed(labeller=labeller))
 
 
-@pytest.mark.parametrize("labeller", ["gold", "gold:flip=0.1", "gold:slope=2", f"verdicts:{'a' * 64}"])
+@pytest.mark.parametrize(
+    "labeller", ["gold", "gold:flip=0.1", "gold:slope=2", f"verdicts:{'a' * 64}"]
+)
 def test_labellers_of_that_form_are_taken(labeller: str) -> None:
     preference = Conditions.model_validate(changed(labeller=labeller)).preference
     assert preference is not None and preference.labeller == labeller
