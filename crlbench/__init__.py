@@ -19,7 +19,7 @@ _PUBLIC = {
     "evaluate": "crlbench.notebook.evaluate",
     "plot_curves": "crlbench.notebook.compare",
     "results": "crlbench.notebook.results",
-    "run_cell": "crlbench.run.execute",
+    "run_cell": "crlbench.stages.cell",
 }
 
 __all__ = [*_PUBLIC, "__version__"]  # noqa: PLE0604

@@ -38,7 +38,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "launch": MODELS | {"run"},
     "stages": MODELS | {"run", "stats", "suite", "train"},
     "doctor": MODELS | {"launch", "run", "suite"},
-    "proof": MODELS | {"launch", "play", "run", "stats", "suite", "train", "verdict"},
+    "proof": MODELS | {"launch", "play", "run", "stages", "stats", "suite", "train", "verdict"},
     "contribute": MODELS | {"pages", "proof", "run", "suite", "train", "verdict"},
     "site": BELOW | {"catalog", "contribute", "pages", "stats", "verdict"},
     "commands": MODELS
@@ -52,7 +52,8 @@ MAY_IMPORT: Mapping[str, set[str]] = {
 """A room and the rooms below it. A room may always import itself, and the version."""
 
 INWARDS: Mapping[str, set[str]] = {
-    "algo/recipes": {"algo"},
+    "algo/pairs": {"algo"},
+    "algo/recipes": {"algo", "algo/pairs"},
     "policy/decode": {"policy", "policy/text"},
     "policy/weights": {"policy", "policy/decode", "policy/text"},
     "suite/gauntlet": {"suite"},

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 from crlbench.algo.flip import plain
 from crlbench.algo.kl import ReferenceKl
 from crlbench.algo.part import Part
-from crlbench.algo.recipe import AXES, Recipe
+from crlbench.algo.recipe import BaseRecipe, Recipe
 
 ROLES = {
     "overlong": "truncated completions",
@@ -30,7 +30,7 @@ ROLES = {
     "critic": "value loss of a token",
     "step": "update",
 }
-"""What a term of the objective is, in the order in which it is computed."""
+"""What a term of policy optimisation is, in the order in which it is computed."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,10 @@ class Term:
     part: Part | None
 
 
-def objective(recipe: Recipe) -> str:
+def objective(recipe: BaseRecipe) -> str:
     """The loss as one line, for example ``L = agg(loss) + 0.04 agg(KL)``."""
+    if not isinstance(recipe, Recipe):
+        return recipe.statement
     terms = ["agg(loss)"]
     if recipe.kl.place == "loss":
         terms.append(f"+ {_coefficient(recipe)} agg(KL)")
@@ -56,8 +58,10 @@ def objective(recipe: Recipe) -> str:
     return f"L = {' '.join(terms)}"
 
 
-def terms(recipe: Recipe) -> list[Term]:
+def terms(recipe: BaseRecipe) -> list[Term]:
     """Every term of the objective in the order in which it is computed."""
+    if not isinstance(recipe, Recipe):
+        return [_term(role, getattr(recipe, axis)) for axis, role in recipe.roles.items()]
     found = []
     for name, role in ROLES.items():
         if name == "reward":
@@ -134,23 +138,23 @@ def _word(name: str) -> re.Pattern[str]:
     return re.compile(rf"(?<![\w.]){re.escape(name)}(?![\w(])")
 
 
-def nearest(recipe: Recipe, others: Iterable[Recipe]) -> tuple[str, list[str]] | None:
-    """The recipe from which this one differs in the fewest axes, and those axes.
+def nearest(recipe: BaseRecipe, others: Iterable[BaseRecipe]) -> tuple[str, list[str]] | None:
+    """The recipe of its kind from which this one differs in the fewest axes, and those axes.
 
     None without another recipe; ties go to the first by name.
     """
     distances = [
         (len(recipe.differs_by(other)), other.name, recipe.differs_by(other))
         for other in others
-        if other.name != recipe.name
+        if other.name != recipe.name and type(other) is type(recipe)
     ]
     if not distances:
         return None
     _, name, axes = min(distances, key=lambda found: found[:2])
-    return name, in_order(axes)
+    return name, in_order(axes, recipe)
 
 
-def in_order(axes: Iterable[str]) -> list[str]:
-    """Axes as recipes list them; what is no axis comes last."""
-    order: Sequence[str] = [*AXES]
+def in_order(axes: Iterable[str], recipe: BaseRecipe) -> list[str]:
+    """Axes as recipes of a kind list them; what is no axis comes last."""
+    order: Sequence[str] = [*recipe.axes]
     return sorted(axes, key=lambda axis: (order.index(axis) if axis in order else len(order), axis))

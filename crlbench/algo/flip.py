@@ -14,25 +14,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from inspect import isclass
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
+from crlbench.algo.chain import Chain
 from crlbench.algo.kl import Fixed
 from crlbench.algo.part import Part, fit_part, parts_of
-from crlbench.algo.recipe import AXES, Recipe
+from crlbench.algo.recipe import BaseRecipe
 from crlbench.errors import UsageError, unknown_name
 
 NONE = "none"
-NEUTRAL = {
-    "normalize": "NoNorm",
-    "ratio": "NoRatio",
-    "clip": "NoClip",
-    "select": "KeepAll",
-    "overlong": "CountTruncated",
-    "kl": "NoKl",
-}
-"""The part that ``none`` stands for, by axis."""
-NUMBERS = ("entropy_bonus",)
-"""Fields of a recipe that are numbers and no parts."""
+R = TypeVar("R", bound=BaseRecipe)
 _FORM = "Write AXIS=PART, AXIS=PART:field=value,... or AXIS.FIELD=VALUE, e.g. clip.high=0.28."
 
 
@@ -46,16 +37,18 @@ class Flip:
     value: str
     fields: Mapping[str, Any]
     """Fields of a new part, as plain values."""
+    number: bool = False
+    """Whether the axis is a number and no part."""
 
     @property
     def text(self) -> str:
         """The canonical form, which names the derived recipe: ``clip=ppo-clip:high=0.28``."""
         given = ",".join(f"{name}={plain(self.fields[name])}" for name in sorted(self.fields))
-        value = self.value if self.path or self.axis in NUMBERS else kebab(self.value)
+        value = self.value if self.path or self.number else kebab(self.value)
         return ".".join((self.axis, *self.path)) + "=" + value + (":" + given if given else "")
 
 
-def flipped(recipe: Recipe, *texts: str) -> Recipe:
+def flipped(recipe: R, *texts: str) -> R:
     """``recipe`` with the one change that a text names; called ``<recipe>+<change>``.
 
     Several are made together, so that axes which need each other (a critic and GAE) may change in
@@ -67,9 +60,9 @@ def flipped(recipe: Recipe, *texts: str) -> Recipe:
     """
     name, values = recipe.name, dict[str, Any]()
     for text in texts:
-        flip = read_flip(text)
+        flip = read_flip(text, type(recipe))
         before = values.get(flip.axis, getattr(recipe, flip.axis))
-        value = _changed(before, flip)
+        value = _changed(before, flip, type(recipe))
         if before == value:
             raise UsageError(
                 f"--flip {text} changes nothing: {name} already has "
@@ -79,8 +72,8 @@ def flipped(recipe: Recipe, *texts: str) -> Recipe:
     return replace(recipe, name=name, **values)
 
 
-def read_flip(text: str) -> Flip:
-    """The parts of a flip's text; the axis and the part's name are checked.
+def read_flip(text: str, kind: type[BaseRecipe]) -> Flip:
+    """The parts of a flip's text for a kind of recipe; axis and part's name are checked.
 
     Raises:
         UsageError: not of the documented form, or an unknown axis or part.
@@ -90,18 +83,19 @@ def read_flip(text: str) -> Flip:
         raise UsageError(f"--flip {text}: {_FORM}")
     axis, *path = target.split(".")
     axis = axis.replace("-", "_")
-    if axis not in (*AXES, *NUMBERS):
-        raise unknown_name("axis", axis, (*AXES, *NUMBERS), f"In: --flip {text}.")
-    if path or axis in NUMBERS:
-        if axis in NUMBERS and path:
+    if axis not in (*kind.axes, *kind.numbers):
+        raise unknown_name("axis", axis, (*kind.axes, *kind.numbers), f"In: --flip {text}.")
+    number = axis in kind.numbers
+    if path or number:
+        if number and path:
             raise UsageError(f"--flip {text}: {axis} is a number, so write {axis}=VALUE.")
         inner = tuple(name.replace("-", "_") for name in path)
         part, colon, given = value.partition(":")
         if colon and inner:
             return Flip(axis, inner, kebab(part.strip()), _settings(given, text))
-        return Flip(axis, inner, plain(scalar(value)), {})
+        return Flip(axis, inner, plain(scalar(value)), {}, number)
     name, _, given = value.partition(":")
-    cls = part_class(axis, name, f"In: --flip {text}.")
+    cls = part_class(kind, axis, name, f"In: --flip {text}.")
     settings = _settings(given, text)
     if cls is None and settings:
         raise UsageError(f"--flip {text}: none takes no fields.")
@@ -118,17 +112,17 @@ def _settings(given: str, text: str) -> dict[str, Any]:
     return settings
 
 
-def _changed(before: Any, flip: Flip) -> Any:
+def _changed(before: Any, flip: Flip, kind: type[BaseRecipe]) -> Any:
     """The new value of the axis."""
-    if flip.axis in NUMBERS:
+    if flip.number:
         return scalar(flip.value)
     where = f"axis '{flip.axis}'"
     if flip.path:
         return _with_field(before, flip.path, flip)
-    cls = part_class(flip.axis, flip.value)
+    cls = part_class(kind, flip.axis, flip.value)
     if cls is None:
         return None
-    return fit_part({"part": cls.__name__, **flip.fields}, AXES[flip.axis], where)
+    return fit_part({"part": cls.__name__, **flip.fields}, kind.axes[flip.axis], where)
 
 
 def _with_field(part: Any, path: tuple[str, ...], flip: Flip) -> Any:
@@ -165,21 +159,21 @@ def _inner_part(part: Part, name: str, flip: Flip) -> Part:
     return fit_part({"part": cls.__name__, **flip.fields}, kind, where)
 
 
-def part_class(axis: str, name: str, hint: str = "") -> type[Part] | None:
+def part_class(kind: type[BaseRecipe], axis: str, name: str, hint: str = "") -> type[Part] | None:
     """The part of an axis by its name in any spelling; None for a critic that is taken away.
 
     Raises:
         UsageError: no such part, with the nearest names.
     """
-    known = parts_of(AXES[axis])
+    known, neutral = parts_of(kind.axes[axis]), kind.neutral.get(axis)
     if name.strip().lower() == NONE:
-        if axis == "critic":
+        if axis in kind.optional:
             return None
-        if axis in NEUTRAL and NEUTRAL[axis] in known:
-            return known[NEUTRAL[axis]]
+        if neutral in known:
+            return known[neutral]
     cls = _by_letters(known, name)
     if cls is None:
-        spoken = [*map(kebab, known), *([NONE] if axis in NEUTRAL or axis == "critic" else [])]
+        spoken = [*map(kebab, known), *([NONE] if neutral or axis in kind.optional else [])]
         raise unknown_name(f"part of axis '{axis}'", kebab(name.strip()), spoken, hint)
     return cls
 
@@ -189,13 +183,19 @@ def _by_letters(known: Mapping[str, type[Part]], name: str) -> type[Part] | None
     return {_letters(own): cls for own, cls in known.items()}.get(_letters(name))
 
 
-def changes(base: Recipe, other: Recipe) -> list[tuple[str, str, str]]:
+def changes(base: BaseRecipe, other: BaseRecipe) -> list[tuple[str, str, str]]:
     """(field, before, after) of everything in which two recipes differ, in the order of axes.
 
-    A part of the same class is compared field by field: ``("clip.high", "0.2", "0.28")``.
+    A part of the same class is compared field by field: ``("clip.high", "0.2", "0.28")``. Chains
+    differ in fields of stages: ``("policy.recipe", "ppo", "grpo")``. Recipes of two kinds differ
+    as a whole.
     """
+    if isinstance(base, Chain) and isinstance(other, Chain):
+        return [(name, plain(a), plain(b)) for name, a, b in base.changes(other)]
+    if type(base) is not type(other):
+        return [("recipe", base.name, other.name)]
     found = []
-    for axis in (*AXES, *NUMBERS):
+    for axis in (*base.axes, *base.numbers):
         a, b = getattr(base, axis), getattr(other, axis)
         if a == b:
             continue

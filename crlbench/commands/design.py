@@ -13,11 +13,11 @@ from functools import partial
 from pathlib import Path
 
 from crlbench.algo import recipes
-from crlbench.algo.flip import changes, flipped, plain
-from crlbench.algo.recipe import Recipe
+from crlbench.algo.flip import changes, plain
+from crlbench.algo.recipe import BaseRecipe
 from crlbench.catalog.find import Catalog
 from crlbench.commands import study_file
-from crlbench.commands.job import Chosen, choose, plan_of
+from crlbench.commands.job import Chosen, choose, opening, plan_of
 from crlbench.commands.settings import Settings
 from crlbench.contract.conditions import Conditions, diff
 from crlbench.contract.model_card import ModelCard
@@ -81,7 +81,7 @@ class _Builder:
     boards: dict[tuple[tuple[str, str], ...], tuple[Board, list[str], list[str]]] = field(
         default_factory=dict
     )
-    known: dict[Recipe, Chosen] = field(default_factory=dict)
+    known: dict[BaseRecipe, Chosen] = field(default_factory=dict)
     """Recipes of the study by what they are, whatever they are called."""
     plans: dict[str, Plan] = field(default_factory=dict)
     """The plans by their folders."""
@@ -159,12 +159,17 @@ class _Builder:
     ) -> Iterator[Comparison]:
         """The comparison of arms by their recipe, and that of a grid, if there are such arms."""
         board, _, reasons = self._board({}, setting)
-        self.reasons[board.fingerprint] = reasons
+        self.reasons[board.fingerprint] = [*reasons]
         recipe = choose(one.base, self.catalog).recipe
         arm = partial(self._arm, setting, model, recipe, board)
         base = arm("base", recipe.name, recipe)
         conditional = [text for text in one.flips if _flips_condition(text)]
-        parts = [flipped(recipe, text) for text in one.flips if text not in conditional]
+        folders = self.catalog.extra
+        parts = [
+            recipes.flip(recipe, text, folders=folders)
+            for text in one.flips
+            if text not in conditional
+        ]
         others = [(name, choose(name, self.catalog).recipe) for name in one.versus]
         labels = [*(other.name for other in parts), *conditional, *one.versus]
         if len(set(labels)) < len(labels):
@@ -201,11 +206,11 @@ class _Builder:
         self,
         setting: study_file.Setting,
         model: str,
-        base: Recipe,
+        base: BaseRecipe,
         base_board: Board,
         kind: str,
         label: str,
-        recipe: Recipe,
+        recipe: BaseRecipe,
         conditions: Mapping[str, str] | None = None,
     ) -> Arm:
         """An arm and, once, its plan; ``conditions`` are those that it alone changes."""
@@ -213,6 +218,8 @@ class _Builder:
         board, tasks, _ = self._board(conditions or {}, setting)
         card = self.cards[model]
         plan = plan_of(board, (model, card), chosen, tasks, self.settings, self.catalog)
+        said = self.reasons.setdefault(board.fingerprint, [])
+        said += [reason for reason in opening(chosen) if reason not in said]
         self.plans.setdefault(str(plan.folder), plan)
         if conditions and board.fingerprint == base_board.fingerprint:
             raise UsageError(f"variant '{label}' changes nothing: the base has these conditions.")
@@ -227,11 +234,11 @@ class _Builder:
             fingerprint=board.fingerprint,
         )
 
-    def _shared(self, recipe: Recipe) -> Chosen:
+    def _shared(self, recipe: BaseRecipe) -> Chosen:
         """The first recipe of the study that is the same but for its name."""
         return self.known.setdefault(_nameless(recipe), Chosen(recipe, self._file(recipe)))
 
-    def _file(self, recipe: Recipe) -> Path | None:
+    def _file(self, recipe: BaseRecipe) -> Path | None:
         """The person's own file behind a derived recipe: its base's, or that of its new part."""
         files = recipes.defining_files(recipe)
         if base := recipes.python_file(recipe.name, self.catalog.extra):
@@ -242,10 +249,10 @@ class _Builder:
         return files.pop() if files else None
 
 
-def _point(arm: Callable[..., Arm], point: study_file.GridArm, base: Recipe) -> Arm:
+def _point(arm: Callable[..., Arm], point: study_file.GridArm, base: BaseRecipe) -> Arm:
     if not (point.set or point.flip):
         raise UsageError(f"grid variant '{point.name}' changes nothing. Give it set or flip.")
-    recipe = flipped(base, point.flip) if point.flip else base
+    recipe = recipes.flip(base, point.flip) if point.flip else base
     kind = "condition" if point.set else "flip"
     return arm(kind, point.name, recipe, study_file.changed(point.set))
 
@@ -260,7 +267,7 @@ def _setting(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _nameless(recipe: Recipe) -> Recipe:
+def _nameless(recipe: BaseRecipe) -> BaseRecipe:
     return replace(recipe, name="any")
 
 
@@ -271,7 +278,7 @@ def _describe(setting: study_file.Setting) -> str:
     return f"{setting.name} ({inner})" if inner else setting.name
 
 
-def _changes(base: Recipe, recipe: Recipe, base_board: Board, board: Board) -> list[Change]:
+def _changes(base: BaseRecipe, recipe: BaseRecipe, base_board: Board, board: Board) -> list[Change]:
     """What an arm has that its base has not: axes first, then conditions."""
     before, after = (b.conditions.values() for b in (base_board, board))
     conditions = [(name, plain(a), plain(b)) for name, (a, b) in diff(before, after).items()]

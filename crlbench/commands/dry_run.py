@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
@@ -15,13 +16,14 @@ from crlbench.commands.console import count, note, out, out_json
 from crlbench.commands.running import Job, checked_memory, disk_bytes, say_vanished
 from crlbench.commands.settings import shard
 from crlbench.contract.attempts import DECLARED_SEEDS
-from crlbench.contract.conditions import protocol_name
+from crlbench.contract.conditions import Conditions, protocol_name
 from crlbench.contract.events import Emit, Event, Figures
 from crlbench.contract.records import Cell, Status
 from crlbench.disk.names import MODE_PART
 from crlbench.errors import OK, CrlbenchError
 from crlbench.launch.local import LocalLauncher
 from crlbench.pages.table import tabulate
+from crlbench.run.cost import Workpiece, stage_costs
 from crlbench.run.plan import Plan, label, of_shard, state
 from crlbench.run.progress import duration
 from crlbench.run.session import survey
@@ -43,6 +45,12 @@ def dry_run(options: Namespace, job: Job) -> int:
     out()
     for plan in result["plans"]:
         out(f"plan {plan['hash']}  {plan['folder']}")
+    if result["stages"]:
+        columns = ["recipe", "task", "stage", "kind", "time", "verdicts", "demonstrations"]
+        out()
+        out(tabulate([_shown(stage) for stage in result["stages"]], columns).to_text())
+        out("A stage of a model, task and seed is made once for all recipes that share it.")
+        out()
     out(
         f"{count(len(cells), 'run')}, {result['missing']} to run, {result['jobs']} at once: "
         f"about {duration(result['seconds'])}, {result['memory_bytes'] / 1e9:.1f} GB of memory, "
@@ -96,6 +104,7 @@ def foresee(options: Namespace, job: Job) -> Forecast:
         "seconds": _total_seconds(missing, figures, fresh=settings.fresh) / jobs,
         "memory_bytes": jobs * settings.devices * (need or 0),
         "disk_bytes": disk_bytes(job.cards, len(missing), jobs),
+        "stages": _stages(missing, figures),
         "calibration": figures,
     }
     without = {cell.folder for cell in vanished}
@@ -159,9 +168,7 @@ def report_calibration(cell: Cell, emit: Emit, should_stop: Callable[[], bool]) 
     return SimpleNamespace(status=Status(state="completed"))
 
 
-def _total_seconds(
-    cells: Sequence[Cell], figures: Mapping[str, Figures], *, fresh: bool
-) -> float:
+def _total_seconds(cells: Sequence[Cell], figures: Mapping[str, Figures], *, fresh: bool) -> float:
     """What all cells take one after another, and once per model the scores of its start.
 
     Of a mode arm also, once per model and task, what the start model answers to the training
@@ -182,13 +189,68 @@ def _total_seconds(
     )
 
 
+def _stages(cells: Sequence[Cell], figures: Mapping[str, Figures]) -> list[dict[str, Any]]:
+    """What every stage of a chain takes, for one seed: by recipe, model and task.
+
+    Verdicts are those of the labeller, or of the verifier where it pays the last stage.
+    """
+    one_of_each = {
+        (cell.model, cell.recipe, cell.task): cell
+        for cell in reversed(cells)
+        if cell.artefacts is not None
+    }
+    rows = []
+    for cell in sorted(one_of_each.values(), key=label):
+        preference, budget = cell.conditions["preference"], cell.conditions["budget"]
+        seconds = _stage_seconds(cell, figures[cell.model])
+        for stage in cell.recipe_config["stages"]:
+            last = stage["name"] not in seconds
+            online = math.prod(budget.values()) if stage.get("reward") == "gold" else 0
+            judged = preference["prompts"] * preference["per_prompt"]
+            rows.append(
+                {
+                    "model": cell.model,
+                    "recipe": cell.recipe,
+                    "task": cell.task,
+                    "stage": stage["name"],
+                    "kind": stage["kind"],
+                    "seconds": _last_seconds(cell, figures[cell.model])
+                    if last
+                    else seconds[stage["name"]],
+                    "verdicts": judged if stage["kind"] == "collect" else online,
+                    "demonstrations": preference["demos"] if stage["kind"] == "supervised" else 0,
+                }
+            )
+    return rows
+
+
+def _shown(stage: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of the table of stages."""
+    numbers = {name: stage[name] or None for name in ("verdicts", "demonstrations")}
+    return {**stage, **numbers, "time": duration(stage["seconds"])}
+
+
+def _stage_seconds(cell: Cell, figures: Figures) -> dict[str, float]:
+    """What the stages before the last one take, by name, at the pace of the measured iteration."""
+    conditions = Conditions.model_validate(cell.conditions)
+    work = Workpiece(cell.model, cell.task, cell.catalog, conditions)
+    pace = figures["iteration_s"] / work.cost(conditions.budget.rows, 0)
+    return {name: pace * cost for name, cost in stage_costs(cell).items()}
+
+
 def _answers(cell: Cell) -> Path:
     """What the start model answers to the training prompts of a cell's task."""
     return Path(cell.start_folder, f"{cell.task}{MODE_PART}.npz")
 
 
 def _seconds(cell: Cell, figures: Figures) -> float:
-    """What a cell takes: start-up, its iterations, its curve and its ends."""
+    """What a cell takes, with all stages of a chain."""
+    return _last_seconds(cell, figures) + sum(_stage_seconds(cell, figures).values())
+
+
+def _last_seconds(cell: Cell, figures: Figures) -> float:
+    """What a run of one stage takes, or the last stage of a chain: start-up, its iterations, its
+    curve and its ends."""
     budget, evaluation = cell.conditions["budget"], cell.conditions["evaluation"]
     iterations = budget["grid"] * budget["iterations_per_point"]
     points = budget["grid"] // evaluation["curve_every"] + 1

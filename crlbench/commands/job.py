@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from crlbench.catalog.fetch import fetched_folder
 from crlbench.catalog.find import Catalog
 from crlbench.commands.console import count, warn
+from crlbench.commands.frozen_answers import check_frozen
 from crlbench.commands.running import (
     Ending,
     Job,
@@ -23,6 +24,7 @@ from crlbench.commands.running import (
 )
 from crlbench.commands.settings import Settings, resolve
 from crlbench.contract.arms import why_unstressed
+from crlbench.contract.experience import leaves_of, why_open
 from crlbench.contract.model_card import ModelCard
 from crlbench.disk import switches
 from crlbench.disk.files import expanded
@@ -35,7 +37,7 @@ from crlbench.run.former import check_entry_unchanged, former_runs
 from crlbench.run.plan import Board, Contender, Declaration, Execution, NamedRecipe, Plan
 
 if TYPE_CHECKING:
-    from crlbench.algo.recipe import Recipe
+    from crlbench.algo.recipe import BaseRecipe
     from crlbench.run.admission import Admitted
 
 
@@ -95,7 +97,7 @@ def declare(options: Namespace, request: TrainingRequest) -> Job:
     cards, admitted = admit_unlisted(cards, download=not settings.dry_run)
     plans = [plan_of(board, model, recipe, tasks, settings, catalog) for model in cards.items()]
     _check_devices(settings, board, list(cards.values()), recipe.recipe)
-    say_division(request.track, request.reasons, settings)
+    say_division(request.track, [*request.reasons, *opening(recipe)], settings)
     unstressed = why_unstressed(recipe.config)
     say_preview(settings, cards.values(), board.track, unstressed)
     return Job(settings, catalog, board, plans, [*cards.values()], admitted)
@@ -125,7 +127,7 @@ def run_job(
 
 
 def _check_devices(
-    settings: Settings, board: Board, cards: Sequence[ModelCard], recipe: Recipe
+    settings: Settings, board: Board, cards: Sequence[ModelCard], recipe: BaseRecipe
 ) -> None:
     """Refuse what cannot be trained on the devices that were asked for."""
     ranks = settings.devices * settings.num_nodes
@@ -148,9 +150,17 @@ def _check_devices(
             f"--jobs {settings.jobs}: with --num-nodes the machines do one run after the other. "
             "Leave --jobs out."
         )
+    from crlbench.algo.pairs.recipe import PairRecipe
+    from crlbench.algo.recipe import Recipe
     from crlbench.algo.step import TrustRegion
 
-    if isinstance(recipe.step, TrustRegion):
+    moving = isinstance(recipe, PairRecipe) and recipe.reference.moves
+    if settings.strategy == "fsdp" and moving:
+        raise UsageError(
+            f"recipe '{recipe.name}' moves its reference, whose weights every device holds whole: "
+            "--strategy fsdp divides them. Use --strategy ddp, or reference=start."
+        )
+    if isinstance(recipe, Recipe) and isinstance(recipe.step, TrustRegion):
         raise UsageError(
             f"recipe '{recipe.name}' takes trust-region steps, which run on one device. Leave "
             "--devices and --num-nodes out, or choose another recipe."
@@ -227,7 +237,7 @@ def require_fetched(cards: Iterable[ModelCard], home: Path | None) -> None:
 class Chosen:
     """A recipe, and the person's own file that a worker must import before it can make it."""
 
-    recipe: Recipe
+    recipe: BaseRecipe
     file: Path | None
 
     @property
@@ -251,6 +261,12 @@ def choose(name: str, catalog: Catalog) -> Chosen:
     return Chosen(recipe, recipes.python_file(name, catalog.extra))
 
 
+def opening(chosen: Chosen) -> list[str]:
+    """Why a recipe moves its runs to the open division; empty where it does not."""
+    why = why_open(chosen.config)
+    return [f"recipe '{chosen.name}': {why}"] if why else []
+
+
 def plan_of(
     board: Board,
     model: tuple[str, ModelCard],
@@ -262,10 +278,29 @@ def plan_of(
     """The plan of one model under one recipe on a board.
 
     Raises:
-        UsageError: the recipe needs several completions a prompt and the board has one, it
-            cannot use the step rewards that the board pays, or it or a task has not the arm.
+        UsageError: the recipe is a chain and the track is for none, or the reverse; it needs
+            several completions a prompt and the board has one, it cannot use the step rewards that
+            the board pays, it or a task has not the arm, or it learns from frozen answers and a
+            task has none.
     """
+    from crlbench.algo import recipes
+    from crlbench.stages.check import check_recipe
+
+    check_recipe(
+        chosen.recipe,
+        board.track.id,
+        board.conditions,
+        model[1],
+        [catalog.task_card(name) for name in tasks],
+        settings.arm,
+        settings.devices * settings.num_nodes,
+        lambda name: recipes.load(name, catalog.extra),
+    )
     chosen.recipe.check_group(board.conditions.budget.completions)
+    if opening(chosen):
+        control = board.control | leaves_of(chosen.config)
+        board = replace(board, division="open", control=control)
+        check_frozen(chosen, board, tasks, settings.arm, catalog)
     if board.conditions.data.reward == "process":
         _require_credit_of_steps(chosen.recipe, tasks, catalog)
     _check_arms(settings.arm, chosen, tasks, catalog)
@@ -315,17 +350,18 @@ def _execution(settings: Settings, catalog: Catalog) -> Execution:
     )
 
 
-def _require_credit_of_steps(recipe: Recipe, tasks: Sequence[str], catalog: Catalog) -> None:
+def _require_credit_of_steps(recipe: BaseRecipe, tasks: Sequence[str], catalog: Catalog) -> None:
     """Refuse a recipe that loses where in a completion, or in an episode, a step was."""
     from crlbench.algo import recipes
+    from crlbench.algo.recipe import Recipe
 
     single = any(catalog.task_card(name).kind == "single-turn" for name in tasks)
 
-    def blind(one: Recipe) -> str | None:
+    def blind(one: BaseRecipe) -> str | None:
         return one.blind_to_steps if single else one.blind_to_turns
 
     if part := blind(recipe):
-        able = [name for name in recipes.names() if not blind(recipes.load(name))]
+        able = [name for name in recipes.names_of(Recipe) if not blind(recipes.load(name))]
         raise UsageError(
             f"data.reward = process: recipe '{recipe.name}' cannot use step rewards, because of "
             f"{part}. Recipes that can: {', '.join(able)}. Or set data.reward=outcome."

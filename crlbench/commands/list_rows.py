@@ -119,13 +119,13 @@ def _recipes(options: Namespace, fault: Fault) -> tuple[Rows, list[str]]:
     folders = Catalog(options.catalog).extra
     all_recipes, bundled_recipes = without_execution(folders), without_execution(())
     rows = []
-    for name in recipes.names(folders):
+    for name in (*recipes.names(folders), *recipes.chain_names(folders)):
         recipe = all_recipes.get(name)
         near = nearest(recipe, bundled_recipes.values()) if recipe is not None else None
         rows.append(
             {
                 "name": name,
-                "critic": None if recipe is None else recipe.critic is not None,
+                "critic": getattr(recipe, "critic", None) is not None if recipe else None,
                 "differs from": None if near is None else f"{near[0]} in {', '.join(near[1])}",
                 "summary": first_line(recipes.docstring(name, folders)),
             }

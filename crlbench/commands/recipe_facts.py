@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from crlbench.algo import recipes
-from crlbench.algo.recipe import Recipe
+from crlbench.algo.recipe import BaseRecipe
 
 
-def without_execution(folders: Sequence[Path]) -> dict[str, Recipe]:
-    """Every recipe by its name, but none for which a person's own Python would be executed."""
+def without_execution(folders: Sequence[Path]) -> dict[str, BaseRecipe]:
+    """Every recipe and chain by its name, but none for which a person's own Python would be
+    executed."""
     return {
         name: recipes.load(name, folders)
-        for name in recipes.names(folders)
+        for name in (*recipes.names(folders), *recipes.chain_names(folders))
         if recipes.python_file(name, folders) is None
     }
 

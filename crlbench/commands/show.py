@@ -12,6 +12,7 @@ from crlbench.disk.toml import dump_toml
 from crlbench.errors import OK, UsageError
 
 if TYPE_CHECKING:
+    from crlbench.algo.chain import Chain
     from crlbench.catalog.find import Catalog
 
 KINDS = ("model", "task", "recipe", "track")
@@ -20,6 +21,7 @@ NEEDS_TEMPORARY = False
 EXAMPLES = """\
 examples:
   crlbench show recipe dapo
+  crlbench show recipe rlhf
   crlbench show task addition --prompts 2
   crlbench show task addition --render tiny-llama
   crlbench show task guess --play
@@ -31,14 +33,18 @@ def add_flags(parser: ArgumentParser) -> None:
     parser.add_argument("what", choices=KINDS, metavar="WHAT", help=", ".join(KINDS))
     parser.add_argument("name", metavar="NAME")
     parser.add_argument(
-        "--prompts", metavar="N", type=int, default=None,
+        "--prompts",
+        metavar="N",
+        type=int,
+        default=None,
         help="for a task: print N items per split (0; 1 with --render)",
     )
     parser.add_argument(
         "--render", metavar="MODEL", help="for a task: the token ids of the prompts for this model"
     )
     parser.add_argument(
-        "--play", action="store_true",
+        "--play",
+        action="store_true",
         help="for an environment: play an episode here, turn by turn",
     )
     parser.add_argument("--model", metavar="MODEL", help="with --play: this model plays")
@@ -128,8 +134,9 @@ def _show_rendered(options: Namespace, catalog: Catalog) -> None:
 
 def _show_recipe(options: Namespace, catalog: Catalog) -> None:
     from crlbench.algo import recipes
+    from crlbench.algo.chain import Chain
     from crlbench.algo.describe import nearest, objective, terms
-    from crlbench.algo.recipe import AXES, to_config
+    from crlbench.algo.recipe import to_config
     from crlbench.commands.recipe_facts import without_execution
 
     folders = catalog.extra
@@ -142,6 +149,9 @@ def _show_recipe(options: Namespace, catalog: Catalog) -> None:
     near = nearest(recipe, without_execution(()).values())
     if near is not None:
         out(f"\nnearest recipe: differs from {near[0]} in {', '.join(near[1]) or 'nothing'}")
+    if isinstance(recipe, Chain):
+        _show_stages(recipe)
+        return
     out(f"\nminimise  {objective(recipe)}\n")
     rows = terms(recipe)
     width = max(len(term.role) for term in rows)
@@ -150,9 +160,24 @@ def _show_recipe(options: Namespace, catalog: Catalog) -> None:
         if term.source:
             out(f"{'':<{width}}    [{term.source}]")
     out("\nparts")
-    for axis in AXES:
+    for axis in recipe.axes:
         _show_part(axis, getattr(recipe, axis))
-    out(f"{'entropy_bonus':<14} {recipe.entropy_bonus}")
+    for name in recipe.numbers:
+        out(f"{name:<14} {getattr(recipe, name)}")
+
+
+def _show_stages(chain: Chain) -> None:
+    """The stages of a chain in order: what each does, what it reads, and how it trains."""
+    from crlbench.algo.chain import KINDS
+    from crlbench.algo.describe import objective
+
+    for number, stage in enumerate(chain.stages, start=1):
+        out(f"\n{number}. {stage.name} ({stage.kind}): {KINDS[stage.kind].about}")
+        for field, value in (*stage.inputs, *stage.settings):
+            out(f"   {field:<14} {value}")
+        if stage.recipe is not None:
+            out(f"   {'recipe':<14} {stage.recipe.name}: {objective(stage.recipe)}")
+    out(f"\nwhat is measured: the policy of stage '{chain.last.name}'")
 
 
 def _show_part(axis: str, part: Any) -> None:

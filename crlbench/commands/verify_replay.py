@@ -151,7 +151,8 @@ def _judge(run: Run, here: Comparison, trace: Trace, bitwise: bool) -> Replayed:
         raise ValidationError(str(facts))
     stored = Stored(run.record, run.digests() or (), run.items)
     # The recipe was compared with the one of that name here.
-    is_trust_region = run.record.algo.config["step"]["part"] == TrustRegion.__name__
+    step = run.record.algo.config.get("step", {})
+    is_trust_region = step.get("part") == TrustRegion.__name__
     band = band_of(facts.conditions.hardware.precision, is_trust_region)
     has_reward_model = here.task is not None and here.task.card.reward_model is not None
     unequal = differences(stored, trace, band, facts.conditions.budget.rows, has_reward_model)

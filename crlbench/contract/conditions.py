@@ -18,7 +18,7 @@ from pydantic import ValidationError as PydanticError
 
 from crlbench.base.added import added, complete, defaults
 from crlbench.base.explain import explain
-from crlbench.disk.hashing import digest
+from crlbench.disk.hashing import canonical_json, digest
 from crlbench.errors import UsageError, require_known
 
 PROTOCOL = 1
@@ -133,6 +133,39 @@ class Hardware(_Frozen):
     )
 
 
+LABELLER = (
+    r"^(gold(:(flip|slope)=[0-9]*\.?[0-9]+(e-?[0-9]+)?)?|verdicts:[0-9a-f]{64})$"
+)
+"""How a labeller is written."""
+
+
+class Preference(_Frozen):
+    """What a chain of stages learns from, and which stages all contenders share."""
+
+    demos: int = Field(ge=1, description="demonstrations: prompts shown with their gold answer")
+    prompts: int = Field(ge=1, description="prompts of pairs and of all later stages")
+    per_prompt: int = Field(ge=2, description="completions that are judged of each prompt")
+    labels: int = Field(ge=1, description="L, most verdicts of the labeller in a whole chain")
+    labeller: str = Field(
+        pattern=LABELLER, description="who says what is better: gold, gold:flip=0.1, ..."
+    )
+    shared: tuple[dict[str, Any], ...] = Field(
+        default=(), description="stages that are the same in every chain that has them"
+    )
+
+    def __hash__(self) -> int:
+        return hash(canonical_json(self.model_dump(mode="json")))
+
+    @model_validator(mode="after")
+    def _affordable(self) -> Preference:
+        if self.prompts * self.per_prompt > self.labels:
+            raise ValueError(
+                f"preference.prompts * preference.per_prompt = {self.prompts * self.per_prompt} "
+                f"completions are judged, and preference.labels allows {self.labels}"
+            )
+        return self
+
+
 class Conditions(_Frozen):
     """Every leaf that must be equal for two results to be compared."""
 
@@ -143,6 +176,9 @@ class Conditions(_Frozen):
     evaluation: Evaluation
     rules: Rules
     hardware: Hardware
+    preference: Preference | None = added(
+        None, description="of tracks for chains of stages; others have none"
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Conditions:
@@ -161,7 +197,7 @@ class Conditions(_Frozen):
 
     def values(self) -> dict[str, Any]:
         """Every condition by its dotted name, also those that the fingerprint leaves out."""
-        return leaves(complete(self))
+        return leaves(_groups(complete(self)))
 
 
 class Reference(_Frozen):
@@ -264,7 +300,12 @@ def stated_values(control: Mapping[str, Any]) -> dict[str, Any]:
 
     One that came later and is no leaf has its default, whatever the track says.
     """
-    return leaves(defaults(Conditions)) | leaves(stated_conditions(control))
+    return leaves(_groups(defaults(Conditions))) | leaves(stated_conditions(control))
+
+
+def _groups(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Conditions as plain data without the groups that a track has not."""
+    return {name: group for name, group in data.items() if group is not None}
 
 
 def fingerprint(control: dict[str, Any]) -> str:
@@ -284,7 +325,7 @@ def override(conditions: Conditions, settings: dict[str, str]) -> Conditions:
     Raises:
         UsageError: an unknown leaf (with the nearest names) or an impossible value.
     """
-    data = complete(conditions)
+    data = _groups(complete(conditions))
     names = leaves(data)
     for name, text in settings.items():
         require_known("condition", name, names)

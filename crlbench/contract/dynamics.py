@@ -8,8 +8,10 @@ least one half.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, TypedDict, get_type_hints
+
+from crlbench.contract.experience import Source
 
 
 class StepStats(TypedDict, total=False):
@@ -65,7 +67,37 @@ class RolloutStats(TypedDict, total=False):
 
 
 class UpdateStats(StepStats, RolloutStats, total=False):
-    """Everything that is watched in one iteration."""
+    """Everything that is watched in one iteration of policy optimisation."""
+
+
+class FrozenStats(TypedDict, total=False):
+    """An iteration on frozen answers; figures of completions are those of the evaluation before it,
+    and have no value in iterations without one."""
+
+    loss: Annotated[float, "the minimised scalar"]
+    grad_norm: Annotated[float, "global norm of the gradient before clipping"]
+    update_norm: Annotated[float, "norm of the step that the trainable weights made"]
+    update_cosine: Annotated[float, "cosine between this step and the one before it"]
+    score: Annotated[float, "mean score of the evaluation's completions"]
+    length: Annotated[float, "mean tokens of the evaluation's completions"]
+    truncated: Annotated[float, "share of the evaluation's completions cut off by the cap"]
+    repetition: Annotated[float, "mean share of repeated token 4-grams in these completions"]
+    entropy: Annotated[float, "token mean entropy of the policy on these completions, nats"]
+    reference_kl: Annotated[float, "token mean of k1 of the policy and the start, nats"]
+    reference_kl_k2: Annotated[float, "token mean of k2 of the policy and the start, nats"]
+    reference_kl_k3: Annotated[float, "token mean of k3 of the policy and the start, nats"]
+    tokens: Annotated[float, "tokens of the frozen answers, end tokens included"]
+    bytes: Annotated[float, "UTF-8 bytes of the frozen answers"]
+
+
+class PairStats(FrozenStats, total=False):
+    """An iteration on pairs; means over its pairs as its steps met them."""
+
+    margin: Annotated[float, "implicit reward of the preferred answer minus that of the other"]
+    pair_accuracy: Annotated[float, "share of pairs with a positive margin; 0 counts one half"]
+    chosen_logp: Annotated[float, "log-probability of a preferred answer, nats"]
+    rejected_logp: Annotated[float, "log-probability of the other answer, nats"]
+    kept_mass: Annotated[float, "geometric mean of pi(chosen) + pi(rejected), over its start value"]
 
 
 def meanings(stats: type) -> dict[str, str]:
@@ -77,19 +109,30 @@ def meanings(stats: type) -> dict[str, str]:
 STEP_STATS = meanings(StepStats)
 ROLLOUT_STATS = meanings(RolloutStats)
 UPDATE_STATS = STEP_STATS | ROLLOUT_STATS
+FROZEN_STATS = meanings(FrozenStats)
+PAIR_STATS = meanings(PairStats)
+STATS: Mapping[Source, Mapping[str, str]] = {
+    "rewards": UPDATE_STATS,
+    "pairs": PAIR_STATS,
+    "demonstrations": FROZEN_STATS,
+}
+"""The figures of an iteration, by what is learned from."""
 
 
-def mean_stats(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
+def mean_stats(
+    steps: Sequence[Mapping[str, float]], names: Iterable[str] = STEP_STATS
+) -> dict[str, float]:
     """Mean over the optimizer steps of an iteration; NaN where there was none.
 
-    All have the names of :class:`StepStats`. ``ratio_max`` keeps the largest; a step without a
-    cosine or a norm is left out of theirs.
+    All have these names. ``ratio_max`` keeps the largest; a step without a cosine or a norm is left
+    out of theirs.
     """
     averaged: dict[str, float] = {}
-    for name in STEP_STATS:
+    for name in names:
         values = [step[name] for step in steps]
         if name in ("update_norm", "update_cosine"):
             values = [value for value in values if not math.isnan(value)]
         averaged[name] = sum(values) / len(values) if values else math.nan
-    averaged["ratio_max"] = max((step["ratio_max"] for step in steps), default=math.nan)
+    if "ratio_max" in averaged:
+        averaged["ratio_max"] = max((step["ratio_max"] for step in steps), default=math.nan)
     return averaged

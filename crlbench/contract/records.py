@@ -180,6 +180,26 @@ class IterationDigest(_Part):
     """Digest of the trained weights after the iteration."""
 
 
+class StageRecord(_Part):
+    """A stage of a chain before the one that a record is of."""
+
+    name: str
+    """In its chain."""
+    kind: str
+    key: Sha256
+    """Of its product: what determined it."""
+    inputs: dict[str, Sha256]
+    """Digests of what it read, by field."""
+    sha256: Sha256 | None
+    """Digest of its product; None of the stage that failed."""
+    charges: dict[str, int]
+    """What it cost: verdicts (``labels``), demonstrations, tokens, updates."""
+    facts: dict[str, Any]
+    """What was measured on the way: scores, counts."""
+    shared: bool
+    """Whether the track says what it is, so that all contenders have the same product."""
+
+
 class RunRecord(_Part):
     """One model x task x arm x seed."""
 
@@ -214,6 +234,8 @@ class RunRecord(_Part):
     cost: dict[str, int | float]
     """generated and trained tokens, completions, estimated FLOPs."""
     files: dict[str, FileDigest]
+    lineage: tuple[StageRecord, ...] | None = added(None)
+    """The stages before it, in order; absent where the recipe is no chain."""
     submitter: str | None = None
     """Never set: who submitted stands in ``submission.json``. ``record_id`` covers the field."""
     verification: list[dict[str, Any]] = Field(default_factory=list)
@@ -272,6 +294,9 @@ class Cell(_Part):
     """Iterations after which a replay stops; None for a run, which makes all of them."""
     confined: bool = False
     """Whether the code of the tasks runs in confined processes: in every replay."""
+    artefacts: str | None = added(None)
+    """Folder of what the stages of a chain leave, which chains of the model share; None where the
+    recipe is no chain."""
     needs: tuple[str, ...] = added(())
     """Cells of the same plan that must end well before this one begins, as the ledger names them:
     ``model@rev8/recipe/task/arm/seed-03``."""

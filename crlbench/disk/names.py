@@ -18,6 +18,9 @@ MODE_PART = "_mode"
 """Ends the name of the start model's answers to the training prompts of a task, as in
 ``addition_mode.npz``, beside the runs of a model."""
 
+PRODUCT_NAME = "product.json"
+"""In the folder of what a stage of a chain left: what made it."""
+
 PLAN_NAME = "plan.json"
 VERIFICATION_NAME = "verification.jsonl"
 

@@ -26,8 +26,8 @@ def read_toml(path: Path, limit: int = MAX_TOML_BYTES) -> dict[str, Any]:
 def dump_toml(data: dict[str, Any]) -> str:
     """Canonical TOML: plain fields first, then tables, both in the order given.
 
-    Holds strings, booleans, integers, floats, dates, lists of these and nested tables; None
-    is left out. The same data always gives the same bytes.
+    Holds strings, booleans, integers, floats, dates, lists of these, nested tables, and tables in
+    lists, each on one line; None is left out. The same data always gives the same bytes.
     """
     return "\n".join(_table([], data)).lstrip("\n") + "\n"
 
@@ -60,6 +60,9 @@ def _quoted(text: str) -> str:
 def _value(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(_value(v) for v in value)}]"
+    if isinstance(value, dict):
+        pairs = (f"{_key(k)} = {_value(v)}" for k, v in value.items() if v is not None)
+        return f"{{{', '.join(pairs)}}}"
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, bool):

@@ -37,7 +37,7 @@ from crlbench.run.launcher import Report
 from crlbench.run.plan import LOG_NAME
 from crlbench.run.store import explained, explanation, is_refusal, make_folder
 
-RUN_CELL = "crlbench.run.execute:run_cell"
+RUN_CELL = "crlbench.stages.cell:run_cell"
 """The function a worker runs on each cell: ``(cell, emit, should_stop) -> RunRecord``."""
 
 STOP_SIGNALS = {signal.SIGINT, signal.SIGTERM}
@@ -175,7 +175,7 @@ KEEP_LIBRARIES = False
 For programs that start several: each after the first begins seconds earlier. The process that is
 kept holds the libraries alone, no model and no task, and ends with its program."""
 
-_LIBRARIES = ("crlbench.run.execute", "crlbench.launch.warm")
+_LIBRARIES = ("crlbench.stages.cell", "crlbench.launch.warm")
 _READ_BY_LIBRARIES = (
     *("BNB", "CUDA", "GLIBC", "HF_", "HUGGINGFACE", "MKL", "OMP", "OPENBLAS"),
     *("PYTHON", "TOKENIZERS", "TORCH", "TRANSFORMERS"),

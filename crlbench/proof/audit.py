@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from crlbench.contract.conditions import protocol_name
+from crlbench.contract.experience import why_open
 from crlbench.contract.verification import Finding
 from crlbench.proof.facts import Facts, facts_of
 from crlbench.proof.figures import (
@@ -22,13 +23,26 @@ from crlbench.proof.figures import (
 )
 from crlbench.proof.files import check_digests, check_files, check_samples
 from crlbench.proof.forms import check_clock, check_forms, check_machine
+from crlbench.proof.lineage import check_lineage
 from crlbench.proof.status import check_status
 from crlbench.seeding import seed_value
 from crlbench.verdict.runs import Run
 
 CHECKS = (
-    check_forms, check_curve, check_splits, check_passes, check_vectors, check_samples,
-    check_figures, check_cost, check_clock, check_status, check_digests, check_files, check_machine,
+    check_forms,
+    check_curve,
+    check_splits,
+    check_passes,
+    check_vectors,
+    check_samples,
+    check_figures,
+    check_cost,
+    check_clock,
+    check_status,
+    check_digests,
+    check_files,
+    check_machine,
+    check_lineage,
 )
 
 
@@ -68,6 +82,7 @@ def _identity(facts: Facts) -> Iterator[Finding]:
     yield from facts.differs(
         "verification", record.verification, [], "a record never brings a badge of its own"
     )
-    if record.status.state == "partial":
-        why = "shortened runs are open"
+    opened = why_open(record.algo.config)
+    if record.status.state == "partial" or opened:
+        why = opened or "shortened runs are open"
         yield from facts.differs("protocol.division", record.protocol.division, "open", why)

@@ -18,6 +18,7 @@ from crlbench import __version__
 from crlbench.catalog.find import Catalog
 from crlbench.catalog.frozen import Task
 from crlbench.contract.conditions import PROTOCOL, PROTOCOLS, diff, leaves, stated_values
+from crlbench.contract.experience import leaves_of, why_open
 from crlbench.contract.model_card import ModelCard
 from crlbench.contract.verification import Finding
 from crlbench.disk import line_ends
@@ -126,12 +127,14 @@ def _compare_board(
     except UsageError as error:
         here.differ("fingerprint.leaves", str(error), f"conditions of {where}")
         return
-    control = json.loads(canonical_json(board.control))
+    control = json.loads(canonical_json(board.control)) | leaves_of(record.algo.config)
     for name, (ours, theirs) in diff(control, facts).items():
         here.differ(f"fingerprint.leaves.{name}", theirs, ours, where)
-    if board.division != protocol.division:
-        why = "; ".join(reasons[:SHOWN])
-        here.differ("protocol.division", protocol.division, board.division, why)
+    opened = why_open(record.algo.config)
+    division = "open" if opened else board.division
+    if division != protocol.division:
+        why = "; ".join([*([opened] if opened else []), *reasons][:SHOWN])
+        here.differ("protocol.division", protocol.division, division, why)
 
 
 def _say_replaced(

@@ -11,9 +11,11 @@ from pydantic import ValidationError as PydanticError
 
 from crlbench.base.explain import explain
 from crlbench.contract.conditions import Conditions, stated_conditions
+from crlbench.contract.experience import Source, source_of
 from crlbench.contract.records import SCORE_DROP, CurvePoint, RunRecord, Status
 from crlbench.contract.verification import Finding
 from crlbench.disk.names import RECORD_NAME
+from crlbench.run.needs import UPSTREAM
 from crlbench.verdict.runs import Run
 
 
@@ -41,6 +43,11 @@ class Facts:
         return at if self.early and at is not None else self.conditions.budget.iterations
 
     @property
+    def source(self) -> Source:
+        """What the run learned from."""
+        return source_of(self.record.algo.config)
+
+    @property
     def interval(self) -> int:
         """Iterations from one evaluation to the next."""
         c = self.conditions
@@ -49,6 +56,8 @@ class Facts:
     @property
     def evaluations(self) -> int:
         """Points of the curve. A rule that fires is looked at before the evaluation is made."""
+        if self.record.status.rule == UPSTREAM:
+            return 1
         last = self.iterations - 1 if self.early else self.iterations
         return last // self.interval + 1
 

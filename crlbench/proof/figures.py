@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from crlbench.contract.arms import PAID_BY_TASK
+from crlbench.contract.dynamics import FROZEN_STATS, PAIR_STATS, STATS
+from crlbench.contract.experience import prompts_of
 from crlbench.contract.records import CurvePoint, SplitScore
 from crlbench.contract.verification import Finding
 from crlbench.disk.names import ITEMS
@@ -32,10 +34,15 @@ EXACT = 10**7
 """Whole numbers below it are stored as they were: figures have 7 significant digits."""
 ROUNDED = 1e-6
 """Relative rounding that 7 significant digits and sums in float32 leave open."""
+WATCHED_OF_FROZEN = (
+    "score", "length", "truncated", "repetition", "entropy", "reference_kl", "reference_kl_k2",
+    "reference_kl_k3",
+)
+"""Figures of a run on frozen answers that have a value behind an evaluation, and there alone."""
 _SHARES = (
     "score", "audit", "truncated", "truncated_right", "truncated_wrong", "repetition",
     "repetition_right", "repetition_wrong", "ess", "kept_fraction", "uniform_groups",
-    "clip_fraction", "clip_low", "clip_high",
+    "clip_fraction", "clip_low", "clip_high", "pair_accuracy",
 )
 _SIZES = (
     "length", "length_right", "length_wrong", "kl_coefficient", "entropy", "behavior_gap",
@@ -45,6 +52,8 @@ _SIZES = (
 BOUNDS = {
     **dict.fromkeys(_SHARES, (0.0, 1.0)),
     **dict.fromkeys(_SIZES, (0.0, math.inf)),
+    **dict.fromkeys(("chosen_logp", "rejected_logp"), (-math.inf, 0.0)),
+    "kept_mass": (0.0, math.inf),
     "group_variance": (0.0, 0.25),
     "update_cosine": (-1.0, 1.0),
     "explained_variance": (-math.inf, 1.0),
@@ -75,9 +84,12 @@ def check_figures(facts: Facts) -> Iterator[Finding]:
     if impossible := [*_check_bounds(facts)]:
         yield from impossible
         return
-    yield from _check_rewards(facts)
-    yield from _check_shares(facts)
-    yield from _check_lengths(facts)
+    if facts.source == "rewards":
+        yield from _check_rewards(facts)
+        yield from _check_shares(facts)
+        yield from _check_lengths(facts)
+    else:
+        yield from _check_whole(facts)
     for name in ("tokens", "bytes"):
         for j, point in enumerate(facts.record.curve):
             stored, parts = getattr(point, name), _column(facts, name)[: j * facts.interval]
@@ -89,7 +101,9 @@ def check_figures(facts: Facts) -> Iterator[Finding]:
 def _incomplete(facts: Facts) -> Iterator[Finding]:
     """Columns that are missing, of another length or without a value."""
     health, count = facts.record.health, facts.iterations
-    absent = [name for name in NEEDED if name not in health]
+    by_source = facts.source == "rewards"
+    needed = NEEDED if by_source else ("iteration", *STATS[facts.source])
+    absent = [name for name in needed if name not in health]
     yield from facts.differs("health", absent, [], "columns that are missing")
     lengths = {name: len(column) for name, column in health.items()}
     for name, length in lengths.items():
@@ -100,6 +114,9 @@ def _incomplete(facts: Facts) -> Iterator[Finding]:
     yield from facts.differs("health.iteration", list(health["iteration"]), numbers)
     for name in health:
         yield from _check_kinds(facts, name)
+    if not by_source:
+        yield from _check_gaps_of_frozen(facts)
+        return
     for name in ALWAYS:
         yield from _check_gaps(facts, name, [True] * count, "a number")
     for name in WITH_LOSS:
@@ -108,6 +125,22 @@ def _incomplete(facts: Facts) -> Iterator[Finding]:
     step = facts.conditions.budget.iterations_per_point
     ends = [i % step == 0 and bool(share) for i, share in enumerate(health["kept_fraction"], 1)]
     yield from _check_gaps(facts, WATCHED, ends, "a number, where an interval of the grid ends")
+
+
+def _check_gaps_of_frozen(facts: Facts) -> Iterator[Finding]:
+    """Answers are read in every iteration; the policy is watched where an evaluation was made."""
+    count, health = facts.iterations, facts.record.health
+    for name in ("tokens", "bytes"):
+        yield from _check_gaps(facts, name, [True] * count, "a number")
+    lossy = [loss is not None for loss in health["loss"]]
+    for name in PAIR_STATS.keys() - FROZEN_STATS.keys() & health.keys():
+        yield from _check_gaps(facts, name, lossy, "a number, as the loss is")
+    evaluated = [i % facts.interval == 0 for i in range(count)]
+    for name in WATCHED_OF_FROZEN:
+        yield from _check_gaps(facts, name, evaluated, "a number, behind an evaluation")
+        later = [value for value, due in zip(health[name], evaluated, strict=True) if not due]
+        if any(value is not None for value in later):
+            yield facts.finding(f"health.{name}", "a value", "none without an evaluation before it")
 
 
 def _check_gaps(
@@ -230,6 +263,14 @@ def _check_wrong(facts: Facts) -> Iterator[Finding]:
         yield facts.finding("health.reward", equal, "a reward for wrong answers")
 
 
+def _check_whole(facts: Facts) -> Iterator[Finding]:
+    """Tokens and bytes are whole numbers."""
+    for name in ("tokens", "bytes"):
+        for i, count in enumerate(_column(facts, name)):
+            if count < 0 or count != int(count):
+                yield facts.finding(f"health.{name}[{i}]", count, "a whole number")
+
+
 def _check_lengths(facts: Facts) -> Iterator[Finding]:
     """Tokens are as many as the mean length says, and whole as bytes are."""
     rows = facts.conditions.budget.rows
@@ -238,10 +279,7 @@ def _check_lengths(facts: Facts) -> Iterator[Finding]:
         if not math.isclose(count, rows * length, rel_tol=10 * ROUNDED, abs_tol=0.5):
             why = f"{rows} completions of length {length}"
             yield facts.finding(f"health.tokens[{i}]", count, round(rows * length), why)
-    for name in ("tokens", "bytes"):
-        for i, count in enumerate(_column(facts, name)):
-            if count < 0 or count != int(count):
-                yield facts.finding(f"health.{name}[{i}]", count, "a whole number")
+    yield from _check_whole(facts)
 
 
 def same_total(total: float, parts: Sequence[float]) -> bool:
@@ -260,12 +298,13 @@ def check_cost(facts: Facts) -> Iterator[Finding]:
         yield facts.finding("cost", sorted(stored), ["generated_tokens", "trained_tokens"])
         return
     tokens = [t for t in facts.record.health.get("tokens", ()) if t is not None]
-    if not same_total(generated, tokens):
-        why = "the sum of health.tokens"
-        yield facts.finding("cost.generated_tokens", generated, round(math.fsum(tokens)), why)
-    most = facts.conditions.optimization.epochs * generated
-    if not 0 <= trained <= most:
-        yield facts.finding("cost.trained_tokens", trained, f"0 to {most}", "epochs x generated")
+    sampled = tokens if facts.source == "rewards" else []
+    if not same_total(generated, sampled):
+        why = "the sum of health.tokens" if sampled else "frozen answers are read"
+        yield facts.finding("cost.generated_tokens", generated, round(math.fsum(sampled)), why)
+    most = facts.conditions.optimization.epochs * math.fsum(tokens)
+    if trained < 0 or (trained > most and not same_total(trained, [most])):
+        yield facts.finding("cost.trained_tokens", trained, f"0 to {most:.0f}", "epochs x tokens")
     flops = 2 * parameters * generated + 6 * parameters * trained
     why = "2 per parameter and token generated, 6 per parameter and token trained"
     yield from facts.differs("cost.flops_estimate", stored.get("flops_estimate"), flops, why)
@@ -290,7 +329,7 @@ def _check_place(facts: Facts, j: int, point: CurvePoint) -> Iterator[Finding]:
     x = iterations * budget.rows
     expected = {
         "x": x,
-        "prompts": iterations * budget.prompts,
+        "prompts": iterations * prompts_of(facts.source, budget),
         "n_items": facts.conditions.evaluation.curve_items,
         "items_ref": f"curve/{x}",
     }

@@ -174,7 +174,14 @@ def _check_config(facts: Facts) -> Iterator[Finding]:
 
 def _leaves(data: Mapping[str, Any]) -> dict[str, Any]:
     """The leaves of nested mappings, without None: TOML has none."""
-    return {name: value for name, value in leaves(dict(data)).items() if value is not None}
+    return leaves(_stated(dict(data)))
+
+
+def _stated(value: Any) -> Any:
+    """Plain data without what is None, in lists too."""
+    if isinstance(value, dict):
+        return {name: _stated(inner) for name, inner in value.items() if inner is not None}
+    return [_stated(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _check_machine(facts: Facts) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ from pydantic import ValidationError as PydanticError
 from typing_extensions import TypedDict
 
 from crlbench.base.explain import faults
-from crlbench.contract.dynamics import UPDATE_STATS
+from crlbench.contract.dynamics import PAIR_STATS, STATS, UPDATE_STATS
 from crlbench.contract.machine import PACKAGES, SWITCHES, contradiction
 from crlbench.contract.records import WHOLE_BELOW
 from crlbench.contract.verification import Finding
@@ -59,6 +59,8 @@ COUNTED = (
     "whitening_skipped",
 )
 """Events that every update counts; a recipe that resamples may find nothing to learn from."""
+COUNTED_OF_FROZEN = (SKIPPED, "left_out")
+"""Events that every run on frozen answers counts."""
 COUNTED_BY_SOME = ("rejected_steps", "resampled_groups", "short_batches")
 """Events of some bundled parts; a person's own parts count what they like."""
 CLIPPED_TOKENS = 20
@@ -193,7 +195,7 @@ class Costs(Strict):
     flops_estimate: Whole
 
 
-Figures = dict[Literal["iteration", *UPDATE_STATS], list[Any]]  # type: ignore[valid-type]
+Figures = dict[Literal["iteration", *UPDATE_STATS, *PAIR_STATS], list[Any]]  # type: ignore[valid-type]
 
 _FORMS: dict[str, TypeAdapter[Any]] = {
     "crlbench": TypeAdapter(Code),
@@ -230,18 +232,20 @@ def check_forms(facts: Facts) -> Iterator[Finding]:
 def _check_whole(facts: Facts) -> Iterator[Finding]:
     """Nothing is left out by which a run could be told from another one, or be replayed."""
     record, machine = facts.record, facts.record.environment
+    counted = COUNTED if facts.source == "rewards" else COUNTED_OF_FROZEN
     learns = any(loss is not None for loss in record.health.get("loss", ()))
     names = {
         "files": (record.files, [name for name in get_args(FileName) if name != EPISODES]),
-        "counts": (record.counts, COUNTED if learns else (SKIPPED,)),
-        "health": (record.health, ("iteration", *UPDATE_STATS)),
+        "counts": (record.counts, counted if learns else (SKIPPED,)),
+        "health": (record.health, ("iteration", *STATS[facts.source])),
         "environment.packages": (machine["packages"], NEEDED),
     }
     for field, (present, required) in names.items():
         absent = [name for name in required if name not in present]
         yield from facts.differs(field, absent, [], "names that are missing")
     if record.algo.recipe_sha256 is None:
-        strange = sorted(record.counts.keys() - {*COUNTED, *COUNTED_BY_SOME})
+        known = {*counted, *(COUNTED_BY_SOME if facts.source == "rewards" else ())}
+        strange = sorted(record.counts.keys() - known)
         yield from facts.differs("counts", strange, [], "no bundled recipe counts this event")
     threads = machine["determinism"]["threads"], facts.conditions.hardware.threads
     yield from facts.differs("environment.determinism.threads", *threads, "the conditions")

@@ -38,11 +38,15 @@ from crlbench.policy.decode.loop import ClosestDraws, watched_draws
 from crlbench.run import environment, store
 from crlbench.run.ends import Examiner
 from crlbench.run.environment import machine_of
-from crlbench.run.execute import load, make_module, ranks_of, run_cell, start_scores, train
+from crlbench.run.execute import load, ranks_of, start_scores, train
 from crlbench.run.launcher import Outcome
+from crlbench.run.learners import make_module
+from crlbench.run.plan import ARTEFACTS
 from crlbench.run.record import compact, curve_point, health_columns
 from crlbench.run.starts import StartScores
+from crlbench.stages.cell import run_cell, upstream_of
 from crlbench.stats.measures import TRAIN_GREEDY
+from crlbench.train.learner import Learner
 from crlbench.train.module import PolicyOptimization
 
 REPLAY = "crlbench.proof.replay:replay_cell"
@@ -80,13 +84,11 @@ class Trace(BaseModel):
         return compact(np.asarray(self.items[ref])) if ref in self.items else None
 
 
-def replay_cell(
-    cell: Cell, emit: Emit, should_stop: Callable[[], bool]
-) -> Trace | RunRecord:
+def replay_cell(cell: Cell, emit: Emit, should_stop: Callable[[], bool]) -> Trace | RunRecord:
     """Make the first iterations of a cell, or all of it; the trace is in its folder as well.
 
     Raises:
-        CrlbenchError: as :func:`crlbench.run.execute.run_cell`.
+        CrlbenchError: as :func:`crlbench.stages.cell.run_cell`.
     """
     with watched_draws(DIGESTED_ITERATIONS) as watch:
         if cell.until is not None:
@@ -111,7 +113,12 @@ def _first_iterations(
         module = make_module(cell, conditions, subject, task, ranks)
         examiner = Examiner(subject.reader, conditions, cell.device, ranks=ranks)
         start = _start(cell, start_scores(cell, examiner, module, emit), module, task, should_stop)
-        recorder, failure = train(cell, conditions, subject, task, module, emit, should_stop)
+        origin = upstream_of(cell)(cell, conditions, subject, task, emit, should_stop)
+        if origin.lineage is not None:
+            module = make_module(cell, conditions, subject, task, ranks, origin.inputs)
+        recorder, failure = train(
+            cell, conditions, subject, task, module, emit, should_stop, origin
+        )
         status = Status(state="completed", at=module.iterations_done)
         if failure is not None:
             status = Status(state="failed", rule=failure.rule, at=failure.iteration)
@@ -133,7 +140,7 @@ def _first_iterations(
 def _start(
     cell: Cell,
     starts: StartScores,
-    module: PolicyOptimization,
+    module: Learner,
     task: Task,
     should_stop: Callable[[], bool],
 ) -> dict[str, list[Any]]:
@@ -147,6 +154,7 @@ def _start(
     if protocol_name(cell.control) != PROTOCOL_NAME:
         vectors |= starts.of_run(task, (), should_stop).vectors
     if cell.arm == "mode":
+        assert isinstance(module, PolicyOptimization)  # no other kind has this arm
         module.agreement, vectors[TRAIN_GREEDY] = starts.agreement(task, should_stop)
     return {f"start/{name}": vector.tolist() for name, vector in vectors.items()}
 
@@ -236,6 +244,7 @@ def cell_of(
         tasks=tuple(tasks),
         folder=str(folder / place),
         start_folder=str(folder / "start"),
+        artefacts=None if record.lineage is None else str(folder / ARTEFACTS),
         catalog=tuple(map(str, catalog.extra)),
         device=_device(machine.get("hardware_class")),
         devices=int(machine.get("devices") or 1),

@@ -16,6 +16,7 @@ from crlbench.contract.records import SCORE_DROP
 from crlbench.contract.verification import Finding
 from crlbench.proof.facts import Facts, describe_status
 from crlbench.proof.figures import ROUNDED
+from crlbench.run.needs import UPSTREAM
 from crlbench.stats.stability import LAST
 
 UNSEEN = ("skipped_updates", "non_finite_weights")
@@ -28,12 +29,15 @@ Row = Mapping[str, float | int | None]
 def check_status(facts: Facts) -> Iterator[Finding]:
     """The run ended when and as its conditions say."""
     status = facts.record.status
-    rules = (*UNSEEN, *SEEN, SCORE_DROP)
+    rules = (*UNSEEN, *SEEN, SCORE_DROP, UPSTREAM)
     if status.state == "failed" and status.rule not in rules:
         yield facts.finding("status.rule", status.rule, f"one of {', '.join(rules)}")
         return
     if status.state != "failed":
         yield from facts.differs("status.rule", status.rule, None)
+    if status.rule == UPSTREAM:
+        yield from facts.differs("status.at", status.at, 0, "nothing was trained")
+        return
     last = facts.conditions.budget.iterations
     if not facts.early:
         yield from facts.differs("status.at", status.at, last, "iterations of the budget")

@@ -32,10 +32,31 @@ WATCHED = 2
 
 
 def cost(cell: Cell) -> float:
-    """Cost of a whole run of a cell, above 0."""
+    """Cost of a whole run of a cell, above 0; of a chain with all its stages."""
     c = Conditions.model_validate(cell.conditions)
     work = Workpiece(cell.model, cell.task, cell.catalog, c)
-    return work.cost(c.budget.total, count_scored(cell, c))
+    return work.cost(c.budget.total, count_scored(cell, c)) + sum(stage_costs(cell).values())
+
+
+def stage_costs(cell: Cell) -> dict[str, float]:
+    """Cost of each stage of a chain before the last one, by name; empty without a chain.
+
+    A stage that is stored already costs nothing; that is not known here.
+    """
+    c = Conditions.model_validate(cell.conditions)
+    work, p = Workpiece(cell.model, cell.task, cell.catalog, c), c.preference
+    stages = cell.recipe_config.get("stages", ())[:-1]
+    costs: dict[str, float] = {}
+    for stage in stages if p is not None else ():
+        assert p is not None
+        if stage["kind"] == "collect":
+            costs[stage["name"]] = work.cost(0, p.prompts * p.per_prompt)
+        elif stage["kind"] == "reward":
+            costs[stage["name"]] = work.reading(2 * p.prompts * stage.get("epochs", 1))
+        else:
+            scored = work.cost(0, stage["epochs"] * c.evaluation.curve_items)
+            costs[stage["name"]] = work.reading(p.demos * stage["epochs"]) + scored
+    return costs
 
 
 @dataclass(frozen=True)
@@ -57,6 +78,11 @@ class Workpiece:
         training = learned * (DECODED * completion + shared + update)
         scoring = scored * (DECODED * completion + prompt)
         return _parameters(self.model, self.catalog) * (training + scoring)
+
+    def reading(self, rows: int) -> float:
+        """Cost of learning from so many texts that are there: prompts with a completion."""
+        prompt, completion = _texts(self.task, self.catalog)
+        return _parameters(self.model, self.catalog) * BACKWARD * rows * (prompt + completion)
 
 
 def count_scored(cell: Cell, conditions: Conditions) -> int:

@@ -18,36 +18,32 @@ from typing import Any
 
 import torch
 
-from crlbench.algo import recipes
-from crlbench.algo.recipe import Recipe, from_config
 from crlbench.catalog.frozen import Task
 from crlbench.catalog.retain_panel import Panel
-from crlbench.contract.arms import conditions_under
-from crlbench.contract.conditions import PROTOCOL, Conditions, leaves
+from crlbench.contract.conditions import Conditions, leaves
 from crlbench.contract.events import Emit, Figures, progress
 from crlbench.contract.records import Cell, RunRecord
 from crlbench.contract.sizes import DECODE_ROWS
 from crlbench.disk.hashing import digest, sha256_file
 from crlbench.errors import Interrupted, ValidationError
-from crlbench.policy.weights.load import build_policy
 from crlbench.run import checkpoints, store
 from crlbench.run.admission import as_filed
 from crlbench.run.checkpoints import Checkpoint
 from crlbench.run.cost import count_training
 from crlbench.run.ends import Examiner, own_splits
+from crlbench.run.learners import make_module, make_stream
+from crlbench.run.needs import UPSTREAM
+from crlbench.run.origin import ALONE as NO_ORIGIN
+from crlbench.run.origin import Origin, Upstream, nothing_upstream
 from crlbench.run.record import Finished, class_of, peak_memory, write_run
 from crlbench.run.starts import StartScores
 from crlbench.run.subject import (
     Subject,
-    collector_of,
     load_panel,
     load_subject,
     prompts_of,
     task_of,
-    training_prompts,
 )
-from crlbench.run.wrong_answers import find_wrong_answers
-from crlbench.seeding import seed_value
 from crlbench.stats.measures import TRAIN_GREEDY
 from crlbench.train.callbacks import (
     LastCheckpoint,
@@ -56,24 +52,31 @@ from crlbench.train.callbacks import (
     StopOnDivergence,
     StopOnRequest,
 )
+from crlbench.train.learner import Learner
 from crlbench.train.loggers import open_loggers
 from crlbench.train.module import PolicyOptimization
 from crlbench.train.ranks import ALONE, Ranks, join_ranks, leave, whole_weights
-from crlbench.train.stream import EvalPrompts, PromptStream
+from crlbench.train.stream import EvalPrompts
 from crlbench.train.trainer import build_trainer, quiet
 
 
-def run_cell(cell: Cell, emit: Emit, should_stop: Callable[[], bool]) -> RunRecord:
+def run_cell(
+    cell: Cell,
+    emit: Emit,
+    should_stop: Callable[[], bool],
+    upstream: Upstream = nothing_upstream,
+) -> RunRecord:
     """Execute a cell, or continue it from its checkpoint, and return its stored record.
 
     One of several ranks finds the others by its environment; the first one writes the files.
+    ``upstream`` makes what a chain's last stage begins from.
 
     Raises:
         Interrupted: ``should_stop()`` turned true; the checkpoint is written.
         CrlbenchError: something is wrong with the inputs; the message is for a person.
     """
     with ranks_of(cell) as ranks:
-        return run_on(ranks, cell, emit, lambda: ranks.agreed(should_stop()))
+        return run_on(ranks, cell, emit, lambda: ranks.agreed(should_stop()), upstream)
 
 
 @contextlib.contextmanager
@@ -85,7 +88,13 @@ def ranks_of(cell: Cell) -> Iterator[Ranks]:
         leave()
 
 
-def run_on(ranks: Ranks, cell: Cell, emit: Emit, should_stop: Callable[[], bool]) -> RunRecord:
+def run_on(
+    ranks: Ranks,
+    cell: Cell,
+    emit: Emit,
+    should_stop: Callable[[], bool],
+    upstream: Upstream = nothing_upstream,
+) -> RunRecord:
     """As :func:`run_cell`, among its ranks; ``should_stop()`` says the same to all of them."""
     started = time.time()
     conditions, subject, task = load(cell)
@@ -101,9 +110,13 @@ def run_on(ranks: Ranks, cell: Cell, emit: Emit, should_stop: Callable[[], bool]
     starts = start_scores(cell, examiner, module, emit)
     start = starts.of_run(task, others, should_stop)
     if cell.arm == "mode":
+        assert isinstance(module, PolicyOptimization)  # a plan gives no other kind this arm
         module.agreement, right = starts.agreement(task, should_stop)
         start = replace(start, vectors=start.vectors | {TRAIN_GREEDY: right})
-    recorder, failure = train(cell, conditions, subject, task, module, emit, should_stop)
+    origin = upstream(cell, conditions, subject, task, emit, should_stop)
+    if origin.lineage is not None:
+        module = make_module(cell, conditions, subject, task, ranks, origin.inputs)
+    recorder, failure = train(cell, conditions, subject, task, module, emit, should_stop, origin)
     end = None
     module.to(cell.device)  # Lightning may have left it on the CPU
     with whole_weights(module.learning):
@@ -111,16 +124,14 @@ def run_on(ranks: Ranks, cell: Cell, emit: Emit, should_stop: Callable[[], bool]
             emit(progress("end", iterations, iterations, score=recorder.curve[-1]["score"]))
             x = recorder.totals["completions"]
             end = examiner.whole(module.learning, task, others, module.seed, "end", x)
-        finished = Finished(recorder, start, end, failure, started)
+        finished = Finished(recorder, start, end, failure, started, origin.lineage)
         write = partial(write_run, cell, conditions, subject, task, module, finished)
         record = ranks.agreed(write() if ranks.first else None)
         assert record is not None
         return record
 
 
-def start_scores(
-    cell: Cell, examiner: Examiner, module: PolicyOptimization, emit: Emit
-) -> StartScores:
+def start_scores(cell: Cell, examiner: Examiner, module: Learner, emit: Emit) -> StartScores:
     """The start model's scores beside the runs of a cell's model; nothing was learned yet."""
     scored = digest([cell.fingerprint, cell.entry_sha256])
     return StartScores(examiner, module.learning, Path(cell.start_folder), scored, emit)
@@ -164,65 +175,25 @@ def check_unchanged(cell: Cell, subject: Subject, tasks: Sequence[Task], panel: 
         )
 
 
-def make_module(
-    cell: Cell, conditions: Conditions, subject: Subject, task: Task, ranks: Ranks = ALONE
-) -> PolicyOptimization:
-    """The module of a run, with its own start weights on its device."""
-    recipe = load_recipe(cell)
-    seed = seed_value(PROTOCOL, cell.task, cell.seed_index)
-    build = partial(
-        build_policy,
-        subject.card,
-        subject.backbone,
-        value_head=recipe.critic is not None,
-        reference=True,  # the drift from the start model is watched under every recipe
-        seed=seed,
-        fast=conditions.hardware.plan == "fast",
-    )
-    module = PolicyOptimization(
-        build=build,
-        collector=collector_of(task, subject.reader, conditions, cell.device),
-        recipe=recipe,
-        conditions=conditions_under(cell.arm, conditions),
-        seed=seed,
-        arm=cell.arm,
-        wrong=find_wrong_answers(task) if cell.arm == "wrong" else None,
-        ranks=ranks,
-    )
-    module.configure_model()
-    return module.to(cell.device)
-
-
-def load_recipe(cell: Cell) -> Recipe:
-    """The recipe of a cell; a user's file is imported first, for the parts that it defines."""
-    if cell.recipe_file is not None:
-        recipes.load_file(Path(cell.recipe_file))
-    return from_config(cell.recipe_config)
-
-
 def train(
     cell: Cell,
     conditions: Conditions,
     subject: Subject,
     task: Task,
-    module: PolicyOptimization,
+    module: Learner,
     emit: Emit,
     should_stop: Callable[[], bool],
+    origin: Origin = NO_ORIGIN,
 ) -> tuple[RunRecorder, RunStopped | None]:
     """Train on the grid from the last checkpoint, if there is one; a replay until it stops.
+
+    Nothing is trained where a stage before has failed: the start model is scored.
 
     Returns:
         What was recorded, and the failure rule that ended the run early, if one did.
     """
     budget, cap = conditions.budget, module.collector.max_tokens
-    stream = PromptStream(
-        training_prompts(task, subject.reader, cap, conditions.data.levels, budget.prompts),
-        seed=module.seed,
-        per_iteration=budget.prompts,
-        completions=budget.completions,
-        iterations=budget.iterations,
-        pad=subject.reader.pad,
-    )
+    stream = make_stream(cell, conditions, subject, task, module, origin.inputs)
     items = prompts_of(task, "id", subject.reader, cap, conditions.evaluation.curve_items)
     curve = EvalPrompts(items, pad=subject.reader.pad, rows=DECODE_ROWS)
 
@@ -255,6 +226,8 @@ def train(
         try:
             if state is None:
                 trainer.validate(module, curve, verbose=False)
+            if origin.failed:
+                return recorder, RunStopped(UPSTREAM, 0)
             trainer.fit(module, stream, curve, ckpt_path=checkpoint if state else None)
         except RunStopped as stop:
             if stop.rule is None and stop.iteration == cell.until:
@@ -317,6 +290,7 @@ def calibrate(cell: Cell) -> Figures:
     module = make_module(cell, short, subject, task)
     startup = time.monotonic() - start
     if cell.arm == "mode":
+        assert isinstance(module, PolicyOptimization)
         examiner = Examiner(subject.reader, conditions, cell.device)
         starts = start_scores(cell, examiner, module, lambda _: None)
         module.agreement, _ = starts.agreement(task, lambda: False)

@@ -34,6 +34,8 @@ from crlbench.run.store import read_json, write_json
 from crlbench.seeding import seed_value
 
 LOG_NAME = "attempt.log"
+ARTEFACTS = "artefacts"
+"""Folder beside the recipes of a model: what stages of chains left."""
 
 _REWRITE_PLAN = "Repeat the command that made these runs: it writes the plan of the ledger again."
 
@@ -355,6 +357,7 @@ class Declaration:
             "recipe_file": None if file is None else str(file),
             "recipe_sha256": recipe.get("file_sha256"),
             **self.execution.of_cell,
+            **({"artefacts": str(self._home / ARTEFACTS)} if "stages" in recipe["config"] else {}),
         }
 
 

@@ -16,6 +16,8 @@ from safetensors.torch import save
 from crlbench.catalog.frozen import Task
 from crlbench.contract.arms import PAID_BY_TASK
 from crlbench.contract.conditions import PROTOCOL, Conditions, protocol_name
+from crlbench.contract.dynamics import UPDATE_STATS
+from crlbench.contract.experience import FROZEN, Source, source_of
 from crlbench.contract.machine import BEGUN_ON, machine_class
 from crlbench.contract.model_card import ModelCard
 from crlbench.contract.records import (
@@ -31,6 +33,7 @@ from crlbench.contract.records import (
     RunRecord,
     Seed,
     SplitScore,
+    StageRecord,
     Status,
     TaskRef,
 )
@@ -46,11 +49,15 @@ from crlbench.run.subject import Subject
 from crlbench.stats.measures import PASS, PASS_SPLITS
 from crlbench.stats.pass_at_k import pass_by_k
 from crlbench.train.callbacks import RunRecorder, RunStopped
-from crlbench.train.module import PolicyOptimization
+from crlbench.train.learner import Learner
 
 LAST = 3
 """Evaluations whose mean is the final score of the score-drop rule (protocol CRL-1, A.2)."""
 SHOWN_TOKENS = 20
+EMPTY_HEALTH: dict[str, list[float | int | None]] = {
+    name: [] for name in ("iteration", *UPDATE_STATS)
+}
+"""The columns of a run that failed before its first iteration."""
 DIGITS = 7
 """Significant digits of a health figure: those that float32 has."""
 
@@ -66,6 +73,8 @@ class Finished:
     failure: RunStopped | None
     started: float
     """Unix time at which this attempt began."""
+    lineage: tuple[StageRecord, ...] | None = None
+    """The stages before, of a chain."""
 
 
 def write_run(
@@ -73,7 +82,7 @@ def write_run(
     conditions: Conditions,
     subject: Subject,
     task: Task,
-    module: PolicyOptimization,
+    module: Learner,
     finished: Finished,
 ) -> RunRecord:
     """Write all files of a run, its record last, and drop the checkpoint.
@@ -128,13 +137,14 @@ def write_run(
         curve=curve,
         splits=split_scores(vectors),
         pass_at_k=pass_at_k(vectors, task) or None,
-        health=health_columns(recorder.health),
+        health=health_columns(recorder.health) or EMPTY_HEALTH,
         clipped_tokens=clipped_tokens(recorder, subject),
         counts=recorder.counts,
         status=status(cell, conditions, finished, vectors),
         digest_root=hashlib.sha256(digests).hexdigest(),
         environment=machine,
-        cost=cost(recorder, total),
+        cost=cost(recorder, total, source_of(cell.recipe_config)),
+        lineage=finished.lineage,
         files={name: FileDigest(**entry) for name, entry in store.digests_of(files).items()},
         volatile={
             "attempts": [
@@ -238,7 +248,7 @@ def clipped_tokens(recorder: RunRecorder, subject: Subject) -> list[ClippedToken
     ]
 
 
-def weights_bytes(module: PolicyOptimization) -> bytes:
+def weights_bytes(module: Learner) -> bytes:
     """The trainable weights of the final policy as safetensors."""
     weights = module.trainable()
     return save({name: weights[name].detach().cpu().contiguous() for name in sorted(weights)})
@@ -303,9 +313,13 @@ def status(
     return Status(state="completed", at=iterations)
 
 
-def cost(recorder: RunRecorder, parameters: int) -> dict[str, int | float]:
-    """Training cost: FLOPs by the usual 2 per parameter and token forward, 6 with backward."""
-    tokens, trained = recorder.totals["tokens"], recorder.totals["trained_tokens"]
+def cost(recorder: RunRecorder, parameters: int, source: Source) -> dict[str, int | float]:
+    """Training cost: FLOPs by the usual 2 per parameter and token forward, 6 with backward.
+
+    Frozen answers are read and not generated.
+    """
+    tokens = 0 if source in FROZEN else recorder.totals["tokens"]
+    trained = recorder.totals["trained_tokens"]
     return {
         "completions": recorder.totals["completions"],
         "generated_tokens": tokens,

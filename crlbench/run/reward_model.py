@@ -83,13 +83,17 @@ def learned_scorer(task: Task, device: str = "cpu") -> Scorer:
     def pay(texts: Sequence[str], answers: Sequence[Any]) -> list[Score]:
         prompts = [answer.prompt for answer in answers]
         rewards = reward_model_of(task, device).rewards(prompts, texts)
-        return _checked(rewards, texts, task.name)
+        return check_rewards(rewards, texts, task.name)
 
     return pay
 
 
-def _checked(rewards: Sequence[float], texts: Sequence[str], task: str) -> list[Score]:
-    """One checked :class:`Score` per completion."""
+def check_rewards(rewards: Sequence[float], texts: Sequence[str], task: str) -> list[Score]:
+    """One :class:`Score` per completion.
+
+    Raises:
+        ValidationError: a reward is no number in [0, 1].
+    """
     for reward, text in zip(rewards, texts, strict=True):
         if not 0.0 <= reward <= 1.0:
             raise ValidationError(

@@ -72,18 +72,54 @@ def fit_reward(
     model = load_scalar_model(location, f"model '{base.slug}'", new_head=True)
     model = model.to(device)
     batches = len(PairStream(rows["train"], config, reader.pad))
-    fit(
-        model,
-        rows["train"],
-        config,
-        pad=reader.pad,
-        device=device,
-        report=lambda done, loss: report(done, batches, loss),
+    model, scores = fit_rows(
+        model, rows, config, reader, device, lambda done, loss: report(done, batches, loss)
     )
-    model = round_weights(model.to(device), config.store)
-    scores = {split: pair_scores(model, pairs, reader.pad) for split, pairs in rows.items()}
     faults = _faults(model, task, reader)
-    content: dict[str, Any] = {
+    pairs: dict[str, Any] = {
+        "task": task.name,
+        "train_sha256": pairs_card(task.card, "train").sha256,
+        "id_sha256": pairs_card(task.card, "id").sha256,
+        **{split: len(fitting) for split, fitting in rows.items()},
+        "left_out": sum(map(len, files.values())) - sum(map(len, rows.values())),
+        "limited": any(len(files[s]) < pairs_card(task.card, s).count for s in SPLITS),
+    }
+    content = describe(base, reader, scores, faults, pairs, config)
+    return _write(out, model, reader, content, getattr(torch, config.store))
+
+
+def fit_rows(
+    model: ScalarModel,
+    rows: Mapping[Split, Sequence[tuple[Row, Row]]],
+    config: RewardTraining,
+    reader: Reader,
+    device: str,
+    report: Callable[[int, float], None] = lambda done, loss: None,
+) -> tuple[ScalarModel, Scores]:
+    """Fit a scalar model to training pairs; as it is stored, and its scores of all pairs.
+
+    Raises:
+        ValidationError: the loss is not a finite number.
+    """
+    fit(model, rows["train"], config, pad=reader.pad, device=device, report=report)
+    model = round_weights(model.to(device), config.store)
+    return model, {split: pair_scores(model, pairs, reader.pad) for split, pairs in rows.items()}
+
+
+def describe(
+    base: ModelCard,
+    reader: Reader,
+    scores: Scores,
+    faults: dict[str, float] | None,
+    pairs: Mapping[str, Any],
+    config: RewardTraining,
+) -> dict[str, Any]:
+    """What ``reward.toml`` says, but for the digest of the weights.
+
+    Raises:
+        ValidationError: nothing was learned.
+    """
+    return {
         "schema": 1,
         "base": base.slug,
         "base_revision": base.revision,
@@ -94,17 +130,9 @@ def fit_reward(
         "pad_token": reader.pad,
         **_measured(scores),
         "faults": faults,
-        "pairs": {
-            "task": task.name,
-            "train_sha256": pairs_card(task.card, "train").sha256,
-            "id_sha256": pairs_card(task.card, "id").sha256,
-            **{split: len(fitting) for split, fitting in rows.items()},
-            "left_out": sum(map(len, files.values())) - sum(map(len, rows.values())),
-            "limited": any(len(files[s]) < pairs_card(task.card, s).count for s in SPLITS),
-        },
+        "pairs": dict(pairs),
         "training": config.model_dump(),
     }
-    return _write(out, model, reader, content, getattr(torch, config.store))
 
 
 def settings(texts: Mapping[str, str]) -> RewardTraining:
@@ -192,13 +220,20 @@ def _write(
     """The folder of a reward model, whole or absent."""
     try:
         with new_folder(out) as folder:
-            model.model.config.pad_token_id = reader.pad
-            with silent():
-                model.model.cpu().to(dtype).save_pretrained(folder)
-                reader.tokenizer.save_pretrained(folder)
-            content["weights_sha256"] = sha256_file(folder / WEIGHTS)
-            card = validate_card(RewardCard, content, out / CARD)
-            (folder / CARD).write_text(dump_toml(content), encoding="utf-8")
-            return card
+            return fill(folder, model, reader, content, dtype)
     except OSError as error:
         raise EnvironmentUnfit(f"--out {out}: cannot be written: {error.strerror}.") from None
+
+
+def fill(
+    folder: Path, model: ScalarModel, reader: Reader, content: dict[str, Any], dtype: torch.dtype
+) -> RewardCard:
+    """Write a reward model, its tokenizer and its card into a folder that exists."""
+    model.model.config.pad_token_id = reader.pad
+    with silent():
+        model.model.cpu().to(dtype).save_pretrained(folder)
+        reader.tokenizer.save_pretrained(folder)
+    content["weights_sha256"] = sha256_file(folder / WEIGHTS)
+    card = validate_card(RewardCard, content, folder / CARD)
+    (folder / CARD).write_text(dump_toml(content), encoding="utf-8")
+    return card

@@ -20,7 +20,6 @@ from crlbench.contract.events import Emit, progress
 from crlbench.contract.records import DIGESTED_ITERATIONS
 from crlbench.train.learner import Learner
 from crlbench.train.loggers import SCORE
-from crlbench.train.module import PolicyOptimization
 from crlbench.train.requests import Examination
 
 TOTALS = ("prompts", "completions", "updates", "tokens", "bytes", "trained_tokens")
@@ -113,7 +112,7 @@ class RunRecorder(Callback):
             logger.log_metrics(dict(figures), self.totals["completions"])
 
     def _progress(self, module: Learner) -> None:
-        reward = self.health[-1]["reward"] if self.health else None
+        reward = self.health[-1].get("reward") if self.health else None
         score = self.curve[-1]["score"] if self.curve else None
         iterations = module.conditions.budget.iterations
         self.emit(progress("train", module.iterations_done, iterations, reward, score))
@@ -246,7 +245,7 @@ def evaluation_due(trainer: L.Trainer, module: Learner) -> bool:
     return module.iterations_done % trainer.val_check_batch == 0
 
 
-def iteration_digest(module: PolicyOptimization) -> dict[str, Any]:
+def iteration_digest(module: Learner) -> dict[str, Any]:
     """Digests of an iteration's tensors, of its losses to the last bit and of the weights."""
     done = module.iteration
     rollout = done.rollout

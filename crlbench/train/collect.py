@@ -107,6 +107,8 @@ class Answers:
     """Factor of the reward."""
     kind: Literal["outcome", "process"] = "outcome"
     """What is paid: outcomes, or the right steps."""
+    payer: Scorer | None = None
+    """Pays completions of training; without one, ``scorer`` does, which scores evaluations."""
 
     @property
     def pad(self) -> int:
@@ -157,9 +159,11 @@ class Answers:
         return [verified[number] for number in range(len(requests))]
 
     def reward(self, rollout: Rollout, batch: PromptBatch) -> Reward:
-        """What the verifier pays for every completion."""
+        """What every completion earns."""
         tokenizer: Any = self.sampler.tokenizer
-        return real_reward(self.scorer, rollout, batch, tokenizer, self.scale, self.kind)
+        return real_reward(
+            self.payer or self.scorer, rollout, batch, tokenizer, self.scale, self.kind
+        )
 
     def audit(self, rollout: Rollout, batch: PromptBatch) -> Tensor | None:
         """(B,) what the second verifier says of every completion, which is an episode of its own;

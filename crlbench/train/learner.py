@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -20,12 +21,14 @@ from torch import Tensor, nn
 from crlbench.contract.conditions import Conditions
 from crlbench.policy.decode.loop import DrawKey
 from crlbench.policy.policy import Policy
+from crlbench.seeding import rng
 from crlbench.train.collect import Collector
 from crlbench.train.optimizer import Displacement, TracedAdamW, Weights
 from crlbench.train.passes import Passes
 from crlbench.train.ranks import ALONE, Ranks, shard, whole, whole_weights
 from crlbench.train.requests import Examination
-from crlbench.types import PromptBatch
+from crlbench.train.reward import Reward
+from crlbench.types import PromptBatch, Rollout
 
 
 class Objective(Protocol):
@@ -116,6 +119,24 @@ class FirstOrder:
 
 
 @dataclass(frozen=True)
+class Iteration:
+    """What one iteration leaves behind for the recorder."""
+
+    health: dict[str, float]
+    """The names of :data:`~crlbench.contract.dynamics.STATS`; NaN stands for no value."""
+    counts: dict[str, int]
+    rollout: Rollout
+    """Everything that was sampled or read, kept or not."""
+    reward: Reward
+    trained_tokens: int
+    """Tokens of the completions of all updates: K times each completion that teaches."""
+    losses: list[float]
+    """One per optimizer step, in order."""
+    clipped: dict[str, Counter[int]]
+    """``low``, ``high``: how often each token id was held back at that bound."""
+
+
+@dataclass(frozen=True)
 class Group:
     """Weights that learn at one rate."""
 
@@ -154,6 +175,7 @@ class Learner(L.LightningModule):
         self.ranks = ranks
         self.policy: Policy | None = None
         self.last_examination: Examination | None = None
+        self.last_iteration: Iteration | None = None
         self.iterations_done = 0
         self.skipped_running = 0
         self.longest_skip = 0
@@ -162,6 +184,12 @@ class Learner(L.LightningModule):
         self.displacement = Displacement()
         self.events: dict[str, float] = {}
         """What the steps counted since the last iteration was closed."""
+
+    @property
+    def iteration(self) -> Iteration:
+        """What the last iteration left behind."""
+        assert self.last_iteration is not None
+        return self.last_iteration
 
     # -- weights and their optimizer -------------------------------------------------------------
 
@@ -226,6 +254,20 @@ class Learner(L.LightningModule):
         optimizer: Any = self.optimizers()
         for group in optimizer.param_groups:
             group["lr"] = group["base_lr"] * factor
+
+    def shuffled(self, group: Tensor, iteration: int) -> Iterator[Tensor]:
+        """Rows (b,) int64 of K epochs of M minibatches; each holds whole prompts, shuffled by a
+        keyed draw.
+
+        Fewer prompts than M make fewer minibatches. ``group`` (B,) int64 numbers the prompts.
+        """
+        o = self.conditions.optimization
+        for epoch in range(o.epochs):
+            order = list(range(int(group.max()) + 1))
+            rng(self.seed, "minibatches", iteration, epoch).shuffle(order)
+            for m in range(min(o.minibatches, len(order))):
+                chosen = torch.tensor(sorted(order[m :: o.minibatches]), device=group.device)
+                yield torch.isin(group, chosen).nonzero().squeeze(1)
 
     def step(self, objective: Objective) -> dict[str, float]:
         """One step of the update rule: its figures, and where it led in weight space."""

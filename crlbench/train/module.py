@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,16 +17,14 @@ from crlbench.base.heap import give_back
 from crlbench.contract.dynamics import mean_stats
 from crlbench.errors import UsageError, ValidationError
 from crlbench.policy.decode.loop import DrawKey
-from crlbench.seeding import rng
 from crlbench.train.buffer import SampleBuffer, Sampled, kept_rows
 from crlbench.train.collect import Collected
-from crlbench.train.learner import FirstOrder, Learner, Update
+from crlbench.train.learner import FirstOrder, Iteration, Learner, Update
 from crlbench.train.metrics import RolloutMetrics, clipped_tokens
 from crlbench.train.old_tokens import OldTokens
 from crlbench.train.ranks import whole_weights
 from crlbench.train.reward import (
     Agreement,
-    Reward,
     WrongAnswers,
     mode_reward,
     placebo_reward,
@@ -35,28 +32,10 @@ from crlbench.train.reward import (
 )
 from crlbench.train.surrogate import Shown, Surrogate, decoding_gap
 from crlbench.train.trust_region import TrustRegion
-from crlbench.types import Experience, PromptBatch, Rollout
+from crlbench.types import Experience, PromptBatch
 
 MAX_GAP = {"fp32": 1e-3, "bf16": 0.5}
 """Mean absolute gap between behaviour and old log-probs that rounding explains, by precision."""
-
-
-@dataclass(frozen=True)
-class Iteration:
-    """What one iteration leaves behind for the recorder."""
-
-    health: dict[str, float]
-    """The names of :data:`~crlbench.contract.dynamics.UPDATE_STATS`; NaN stands for no value."""
-    counts: dict[str, int]
-    rollout: Rollout
-    """Everything that was sampled, kept or not."""
-    reward: Reward
-    trained_tokens: int
-    """Tokens of the completions of all updates: K times each completion that teaches."""
-    losses: list[float]
-    """One per optimizer step, in order."""
-    clipped: dict[str, Counter[int]]
-    """``low``, ``high``: how often each token id was held back at that bound."""
 
 
 class PolicyOptimization(Learner):
@@ -80,18 +59,11 @@ class PolicyOptimization(Learner):
         self.arm = arm
         self.agreement: Agreement | None = None
         self.wrong = wrong
-        self.last_iteration: Iteration | None = None
         self.kl_coefficient = recipe.kl.coefficient.start
         self.decoding_checked = False
         self.buffer = SampleBuffer()
         self.shown = Shown()
         self.rollout_metrics = RolloutMetrics()
-
-    @property
-    def iteration(self) -> Iteration:
-        """What the last iteration left behind."""
-        assert self.last_iteration is not None
-        return self.last_iteration
 
     def training_step(self, batch: PromptBatch, _: int) -> None:
         self.set_learning_rate(batch.iteration)
@@ -228,23 +200,11 @@ class PolicyOptimization(Learner):
         return stats, float(empty)
 
     def minibatches(self, experience: Experience, iteration: int) -> Iterator[Tensor]:
-        """Rows (b,) int64 of K epochs of M minibatches; each holds whole prompts, shuffled by a
-        keyed draw.
-
-        Fewer prompts than M make fewer minibatches. An update of the whole experience is one
-        minibatch.
-        """
+        """Rows (b,) int64 of each step. An update of the whole experience is one minibatch."""
         if self.update.whole_experience:
             yield torch.arange(len(experience.keep), device=experience.keep.device)
             return
-        o = self.conditions.optimization
-        group = experience.rollout.group
-        for epoch in range(o.epochs):
-            order = list(range(int(group.max()) + 1))
-            rng(self.seed, "minibatches", iteration, epoch).shuffle(order)
-            for m in range(min(o.minibatches, len(order))):
-                chosen = torch.tensor(sorted(order[m :: o.minibatches]), device=group.device)
-                yield torch.isin(group, chosen).nonzero().squeeze(1)
+        yield from self.shuffled(experience.rollout.group, iteration)
 
     def surrogate(self, minibatch: Experience) -> Surrogate:
         """The recipe's loss on a minibatch."""

@@ -7,7 +7,8 @@ differs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,18 +32,22 @@ def budget_of(config: Any, device: str, card: int | None = None) -> int:
     return token_budget(config.num_hidden_layers, config.hidden_size, wide, device, card)
 
 
-def divide(rollout: Rollout, rows: Tensor, budget: int) -> list[Tensor]:
+def divide(
+    rollout: Rollout, rows: Tensor, budget: int, whole_prompts: bool = False
+) -> list[Tensor]:
     """Partition ``rows`` (n,) int64 of a rollout into micro-batches of at most ``budget`` tokens.
 
     A micro-batch runs each of its prompts once and pads its completions to the longest, so rows
     of one prompt belong together, and so do rows of one length. Of two orders, whole prompts by
     their longest completion or rows by their own, the one that runs fewer tokens is taken. A
-    row that exceeds the budget alone is a micro-batch of its own.
+    row that exceeds the budget alone is a micro-batch of its own. ``whole_prompts``: the rows of a
+    prompt stay together, whatever they hold.
     """
     lengths = rollout.completion_mask.sum(1)[rows].tolist()
     prompts = rollout.prompts[rows].tolist()
     count = _Count(lengths, prompts, rollout.prompt_ids.shape[1])
-    plans = [count.filled(units, budget) for units in (count.groups(budget), count.rows())]
+    orders = [count.groups(math.inf)] if whole_prompts else [count.groups(budget), count.rows()]
+    plans = [count.filled(units, budget) for units in orders]
     best = min(plans, key=lambda plan: sum(map(count.tokens, plan)))
     return [rows[torch.tensor(sorted(part), device=rows.device)] for part in best]
 
@@ -65,7 +70,7 @@ class _Count:
         order = sorted(range(len(self.lengths)), key=lambda i: (self.lengths[i], i))
         return [[i] for i in order]
 
-    def groups(self, budget: int) -> list[list[int]]:
+    def groups(self, budget: float) -> list[list[int]]:
         """The rows of every prompt, in halves of halves where they exceed the budget."""
         of: dict[int, list[int]] = {}
         for i in self.rows():
@@ -130,11 +135,11 @@ class Passes:
     def with_graph(self, rollout: Rollout) -> TokenOutputs:
         """What the policy says of completions, on the host and to be differentiated.
 
-        A single completion that is far beyond the token budget is run whole, and its graph holds
-        the inputs of the layers alone.
+        Completions that are far beyond the token budget and cannot be divided are run whole, and
+        their graph holds the inputs of the layers alone.
         """
         tokens = rollout.prompt_ids.shape[1] + rollout.completion_ids.shape[1]
-        if len(rollout.texts) > 1 or tokens <= CHECKPOINT_ABOVE * self.budget:
+        if tokens <= CHECKPOINT_ABOVE * self.budget:
             return self.policy(*self.inputs(rollout), actions=rollout.action_mask).on_host()
         with self.policy.gradient_checkpointing():
             return self.policy(
@@ -169,16 +174,38 @@ class Passes:
         assert values is not None
         return values.gather(1, rollout.completion_mask.sum(1, keepdim=True)).squeeze(1)
 
-    def micro_batches(self, rollout: Rollout, rows: Tensor) -> list[tuple[Tensor, bool]]:
+    def of_weights(self, rollout: Rollout, weights: Mapping[str, Tensor]) -> TokenOutputs:
+        """What the policy would say of completions with other weights, on the host."""
+        with torch.no_grad():
+            outputs = torch.func.functional_call(
+                self.policy,
+                dict(weights),
+                self.inputs(rollout),
+                {"actions": rollout.action_mask},
+            )
+            return outputs.on_host()
+
+    def evaluated(
+        self, rollout: Rollout, run: Callable[[Rollout], Sequence[Tensor | None]]
+    ) -> list[Tensor | None]:
+        """What ``run`` finds of rows without a gradient, each (B, T) or None; of all ranks."""
+        return self._in_parts(rollout, run)
+
+    def micro_batches(
+        self, rollout: Rollout, rows: Tensor, whole_prompts: bool = False
+    ) -> list[tuple[Tensor, bool]]:
         """This rank's parts (b,) of the rows (n,) int64 that teach, and whether they count.
 
         All ranks have equally many, because in each pass they put sharded weights together. A
-        rank that is done runs a row more, with weight 0.
+        rank that is done runs a row more, with weight 0; or a prompt's, where ``whole_prompts``
+        keeps them together.
         """
-        shares = self.ranks.shares(rows, rollout.group[rows])
-        plans = [divide(rollout, share, self.budget) for share in shares]
+        groups = rollout.group[rows]
+        shares = self.ranks.shares(rows, groups)
+        plans = [divide(rollout, share, self.budget, whole_prompts) for share in shares]
         parts = [(part, True) for part in plans[self.ranks.rank]]
-        return parts + [(rows[:1], False)] * (max(map(len, plans)) - len(parts))
+        idle = rows[groups == groups[0]] if whole_prompts else rows[:1]
+        return parts + [(idle, False)] * (max(map(len, plans)) - len(parts))
 
     @torch.no_grad()
     def _in_parts(

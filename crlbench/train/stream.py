@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from crlbench.policy.text.chat import left_pad
 from crlbench.seeding import rng
 from crlbench.types import PromptBatch
+
+B = TypeVar("B")
+X = TypeVar("X")
 
 
 @dataclass(frozen=True)
@@ -37,13 +40,48 @@ def make_batch(
     )
 
 
-@dataclass(eq=False)
-class PromptStream:
-    """A sized, stateful loader: batch i is a pure function of (seed, i).
+def drawn(
+    items: Sequence[X], per_iteration: int, iteration: int, seed: int, purpose: str
+) -> list[X]:
+    """The items of one iteration: each pass over all of them is a fresh permutation, keyed by the
+    seed, the purpose and the number of the pass, and no iteration crosses passes."""
+    turn, place = divmod(iteration, len(items) // per_iteration)
+    order = list(range(len(items)))
+    rng(seed, purpose, turn).shuffle(order)
+    return [items[i] for i in order[place * per_iteration : (place + 1) * per_iteration]]
 
-    Each pass over the prompts is a fresh permutation derived from (seed, "prompts", pass); a
-    batch never crosses passes, so a prompt stands in it at most once. Every rank of a run is given
-    the whole batch.
+
+class Resumable(Generic[B]):
+    """A sized, stateful loader: batch i is a pure function of i."""
+
+    iterations: int
+    position: int
+
+    def batch(self, iteration: int) -> B:
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        return self.iterations
+
+    def __iter__(self) -> Iterator[B]:
+        while self.position < self.iterations:
+            batch = self.batch(self.position)
+            self.position += 1
+            yield batch
+
+    def state_dict(self) -> dict[str, int]:
+        return {"position": self.position}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.position = state["position"]
+
+
+@dataclass(eq=False)
+class PromptStream(Resumable[PromptBatch]):
+    """Prompts by a keyed order: batch i is a pure function of (seed, i).
+
+    A batch never crosses passes, so a prompt stands in it at most once. Every rank of a run is
+    given the whole batch.
     """
 
     prompts: Sequence[Prompt]
@@ -55,34 +93,14 @@ class PromptStream:
     pad: int
     position: int = 0
 
-    def __len__(self) -> int:
-        return self.iterations
-
-    def __iter__(self) -> Iterator[PromptBatch]:
-        while self.position < self.iterations:
-            batch = self.batch(self.position)
-            self.position += 1
-            yield batch
-
     def batch(self, iteration: int) -> PromptBatch:
         """The prompts of one iteration."""
-        batches_per_pass = len(self.prompts) // self.per_iteration
-        turn, place = divmod(iteration, batches_per_pass)
-        order = list(range(len(self.prompts)))
-        rng(self.seed, "prompts", turn).shuffle(order)
-        chosen = order[place * self.per_iteration : (place + 1) * self.per_iteration]
         return make_batch(
-            [self.prompts[i] for i in chosen],
+            drawn(self.prompts, self.per_iteration, iteration, self.seed, "prompts"),
             self.pad,
             completions=self.completions,
             iteration=iteration,
         )
-
-    def state_dict(self) -> dict[str, int]:
-        return {"position": self.position}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self.position = state["position"]
 
 
 class EvalPrompts:

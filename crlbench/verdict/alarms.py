@@ -26,6 +26,8 @@ GRADIENT_QUANTILE = (99, 100)
 LENGTH_RATIO = 2.0
 DECODING_GAP = 0.05
 SAMPLE_SHARE = 0.5
+KEPT_MASS = 0.5
+"""Share of the start's probability of the compared answers, below which it went elsewhere."""
 EXPLAINED = 0.0
 """A critic below this is worse than one that always says the mean."""
 MIN_HISTORY = 5
@@ -178,6 +180,19 @@ def _critic(health: Health) -> Alarm | None:
     return Alarm("useless critic", iteration, text, "explained_variance", value, EXPLAINED)
 
 
+def _kept_mass(health: Health) -> Alarm | None:
+    """Both answers of the pairs become unlikely: the policy moves to answers nobody compared."""
+    low = [p for p in series(health, "kept_mass") if p[1] < KEPT_MASS]
+    if not low:
+        return None
+    iteration, value = low[0]
+    text = (
+        f"{value:.2g} of what the start gave the answers of the pairs "
+        f"(alarm below {KEPT_MASS:g}){_more(low)}"
+    )
+    return Alarm("lost probability", iteration, text, "kept_mass", value, KEPT_MASS)
+
+
 CHECKS: tuple[Callable[[Health], Alarm | None], ...] = (
     _kl_spike,
     _entropy,
@@ -187,6 +202,7 @@ CHECKS: tuple[Callable[[Health], Alarm | None], ...] = (
     _gradient,
     _length,
     _critic,
+    _kept_mass,
     _above("behavior_gap", "decode gap", "nats between decoding and learning", DECODING_GAP),
 )
 

@@ -143,7 +143,12 @@ def set_side_by_side(
     """
     check_entries(loaded)
     by_letter = list(zip(ascii_uppercase, loaded, strict=False))
-    differing_entries = tuple(unequal([(key, one.board, one.leaves) for key, one in by_letter]))
+    differing_entries = tuple(
+        unequal(
+            [(key, one.board, one.leaves) for key, one in by_letter],
+            {key: one.products for key, one in by_letter},
+        )
+    )
     if differing_entries:
         refuse(differing_entries, force=force, by=by)
     return by_letter, compared_tasks(loaded, tasks), differing_entries

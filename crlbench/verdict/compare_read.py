@@ -42,6 +42,18 @@ class Loaded:
         """Everything that was held fixed."""
         return self.runs.runs[0].record.fingerprint.leaves
 
+    @property
+    def products(self) -> dict[str, str]:
+        """Digests of what stages that the track shares left, by task, arm, seed and stage."""
+        return {
+            f"lineage.{r.task.name}.{r.arm}.seed-{r.seed.index:02d}.{stage.name}.sha256": (
+                stage.sha256
+            )
+            for r in (run.record for run in self.runs)
+            for stage in r.lineage or ()
+            if stage.shared and stage.sha256 is not None
+        }
+
 
 class _Once(Evidence):
     """Evidence that resamples each task once: an entry stands in many pairs."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,15 +45,34 @@ class Unequal:
         return any(leaf.name == HARDWARE for leaf in self.leaves)
 
 
-def unequal(entries: Sequence[tuple[str, Board, dict[str, Any]]]) -> Iterator[Unequal]:
+Products = Mapping[str, str]
+"""Digests of what shared stages of chains left, by
+``lineage.<task>.<arm>.seed-NN.<stage>.sha256``."""
+NOTHING: Mapping[str, Products] = {}
+"""Entries without chains."""
+
+
+def unequal(
+    entries: Sequence[tuple[str, Board, dict[str, Any]]], made: Mapping[str, Products] = NOTHING
+) -> Iterator[Unequal]:
     """Every entry whose conditions or hardware are not those of the first one.
+
+    Entries of one model also have equal products of each stage that the track shares, for every
+    seed that both have: a fingerprint cannot see these.
 
     Args:
         entries: key, board and the leaves of the fingerprint.
+        made: products of shared stages, by the key of an entry.
     """
     (key, board, leaves), *others = entries
+    products = made.get(key, {})
     for other, its, other_leaves in others:
         differing = [Leaf(name, a, b) for name, (a, b) in diff(leaves, other_leaves).items()]
+        if board.entries[0].model == its.entries[0].model:
+            theirs = made.get(other, {})
+            both = sorted(products.keys() & theirs.keys())
+            pairs = ((name, products[name], theirs[name]) for name in both)
+            differing += [Leaf(name, a, b) for name, a, b in pairs if a != b]
         if board.hardware != its.hardware:
             differing.append(Leaf(HARDWARE, board.hardware, its.hardware))
         if board.division != its.division:

@@ -25,16 +25,28 @@ PPO = recipes.load("ppo")
     [
         ("aggregate=token_mean", "aggregate", TokenMean(), "aggregate=token-mean"),
         ("aggregate=TokenMean", "aggregate", TokenMean(), "aggregate=token-mean"),
-        ("clip=ppo_clip:low=0.2,high=0.28", "clip", PpoClip(0.2, 0.28),
-         "clip=ppo-clip:high=0.28,low=0.2"),
+        (
+            "clip=ppo_clip:low=0.2,high=0.28",
+            "clip",
+            PpoClip(0.2, 0.28),
+            "clip=ppo-clip:high=0.28,low=0.2",
+        ),
         ("clip.high=0.28", "clip", PpoClip(0.2, 0.28), "clip.high=0.28"),
         ("clip.dual=3", "clip", PpoClip(0.2, 0.2, 3.0), "clip.dual=3"),
         ("normalize=none", "normalize", NoNorm(), "normalize=no-norm"),
         ("kl=none", "kl", NoKl(), "kl=no-kl"),
-        ("kl=kl_in_loss:coefficient=0.1,estimator=k1", "kl", KlInLoss(Fixed(0.1), K1()),
-         "kl=kl-in-loss:coefficient=0.1,estimator=k1"),
-        ("kl=kl-in-reward:coefficient=0.1", "kl", KlInReward(Fixed(0.1)),
-         "kl=kl-in-reward:coefficient=0.1"),
+        (
+            "kl=kl_in_loss:coefficient=0.1,estimator=k1",
+            "kl",
+            KlInLoss(Fixed(0.1), K1()),
+            "kl=kl-in-loss:coefficient=0.1,estimator=k1",
+        ),
+        (
+            "kl=kl-in-reward:coefficient=0.1",
+            "kl",
+            KlInReward(Fixed(0.1)),
+            "kl=kl-in-reward:coefficient=0.1",
+        ),
         ("entropy_bonus=0.01", "entropy_bonus", 0.01, "entropy_bonus=0.01"),
         ("entropy-bonus=0.01", "entropy_bonus", 0.01, "entropy_bonus=0.01"),
     ],
@@ -63,8 +75,11 @@ def test_a_derived_name_loads_the_derived_recipe() -> None:
     ("base", "text", "message"),
     [
         (GRPO, "agregate=token-mean", "unknown axis 'agregate'. Did you mean aggregate"),
-        (GRPO, "aggregate=token-men", "unknown part of axis 'aggregate' 'token-men'. Did you mean "
-                                      "token-mean"),
+        (
+            GRPO,
+            "aggregate=token-men",
+            "unknown part of axis 'aggregate' 'token-men'. Did you mean token-mean",
+        ),
         (GRPO, "aggregate=none", "Known: .*token-mean"),
         (GRPO, "clip.hi=0.3", "unknown field of PpoClip 'hi'. Did you mean high"),
         (GRPO, "clip=ppo-clip:hig=0.3", "unknown field of PpoClip 'hig'. Did you mean high"),
@@ -96,7 +111,7 @@ def test_changes_are_told_field_by_field_where_the_part_is_the_same() -> None:
     assert (change[0], change[2]) == ("aggregate", "TokenMean()")
 
 
-@pytest.mark.parametrize("name", recipes.names())
+@pytest.mark.parametrize("name", recipes.names_of(Recipe))
 def test_every_recipe_can_be_read_as_formulas(name: str) -> None:
     recipe = recipes.load(name)
     shown = {term.role: term.formula for term in terms(recipe)}

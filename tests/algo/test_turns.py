@@ -25,6 +25,7 @@ from crlbench.algo.normalize import BatchStd, GroupStd, Whiten, WhitenTurns
 from crlbench.algo.objective import loss, prepare
 from crlbench.algo.part import Part
 from crlbench.algo.ratio import TokenRatio, TurnRatio
+from crlbench.algo.recipe import Recipe
 from crlbench.algo.select import DropUniformGroups
 from crlbench.algo.signal import Signal
 from crlbench.algo.steps import Timeline, Turns
@@ -357,7 +358,7 @@ def test_rewards_of_turns_end_where_the_turns_end(rollout_of) -> None:
 
 
 def test_which_recipes_credit_turns_and_which_steps_inside_one() -> None:
-    able = [name for name in recipes.names() if not recipes.load(name).blind_to_turns]
+    able = [name for name in recipes.names_of(Recipe) if not recipes.load(name).blind_to_turns]
     assert able == ["ppo", "pspo", "reinforce-pp", "reinforce-pp-baseline", "step-ppo"]
     step_ppo = recipes.load("step-ppo")
     assert step_ppo.blind_to_steps == "advantage=StepGae"

@@ -61,8 +61,11 @@ RECIPE = replace(recipes.load("grpo"), name="group-median", advantage=GroupMedia
 def home(tmp_path: Path) -> Path:
     """A catalogue with one Python and one TOML recipe."""
     write(tmp_path, "group_median.py", MEDIAN)
-    write(tmp_path, "wide.toml", 'about = "GRPO with a wide clip.\\n\\nMore."\nbase = "grpo"\n'
-                                 "[clip]\nhigh = 0.4\n")
+    write(
+        tmp_path,
+        "wide.toml",
+        'about = "GRPO with a wide clip.\\n\\nMore."\nbase = "grpo"\n[clip]\nhigh = 0.4\n',
+    )
     return tmp_path
 
 
@@ -90,16 +93,16 @@ def test_both_forms_are_found_and_loaded(home: Path) -> None:
     assert recipes.python_file("wide", [home]) is None
 
 
-def test_listing_reads_and_never_executes(
-    home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_listing_reads_and_never_executes(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(home, "dangerous.py", '"""Says what it is."""\nraise SystemExit("executed")\n')
     assert cli.main(["list", "recipes", "--catalog", str(home), "--json"]) == 0
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["dangerous"]["summary"] == "Says what it is."
     assert rows["group-median"]["critic"] is None
     assert rows["wide"] == {
-        "name": "wide", "critic": False, "differs from": "grpo in clip",
+        "name": "wide",
+        "critic": False,
+        "differs from": "grpo in clip",
         "summary": "GRPO with a wide clip.",
     }
 
@@ -112,12 +115,17 @@ def test_show_names_the_persons_own_file(home: Path, capsys: pytest.CaptureFixtu
 
 
 def test_a_toml_recipe_may_stand_on_another_or_on_none(home: Path) -> None:
-    write(home, "plain.toml", 'base = "wide"\nkl = "none"\naggregate = "token-mean"\n'
-                              "entropy_bonus = 0.01\n")
+    write(
+        home,
+        "plain.toml",
+        'base = "wide"\nkl = "none"\naggregate = "token-mean"\nentropy_bonus = 0.01\n',
+    )
     plain = recipes.load("plain", [home])
     assert (plain.clip, plain.kl, plain.aggregate) == (PpoClip(0.2, 0.4), NoKl(), TokenMean())
-    whole = 'advantage = "group-mean"\nnormalize = "none"\nratio = "token-ratio"\n' \
-            'aggregate = "token-mean"\n[clip]\npart = "ppo-clip"\nlow = 0.1\nhigh = 0.1\n'
+    whole = (
+        'advantage = "group-mean"\nnormalize = "none"\nratio = "token-ratio"\n'
+        'aggregate = "token-mean"\n[clip]\npart = "ppo-clip"\nlow = 0.1\nhigh = 0.1\n'
+    )
     write(home, "whole.toml", whole)
     assert recipes.load("whole", [home]).clip == PpoClip(0.1, 0.1)
 
@@ -126,8 +134,11 @@ def test_a_toml_recipe_may_stand_on_another_or_on_none(home: Path) -> None:
     ("name", "text", "message"),
     [
         ("x.py", "RECIPE = 3\n", "must export RECIPE, a Recipe named 'x'; there is none"),
-        ("x.py", 'from crlbench.algo import recipes\nRECIPE = recipes.load("grpo")\n',
-         "named 'x'; it is called 'grpo'"),
+        (
+            "x.py",
+            'from crlbench.algo import recipes\nRECIPE = recipes.load("grpo")\n',
+            "named 'x'; it is called 'grpo'",
+        ),
         ("x.py", "def f(:\n", r"x\.py:1: not valid Python"),
         ("x.py", "import math\nmath.sqroot(2)\n", r"x\.py:2: AttributeError.*sqroot"),
         ("x.py", "from crlbench.algo.clip import PpoClip\nPpoClip(low=5)\n", "PpoClip.low must be"),

@@ -140,7 +140,7 @@ def later(recipe: Recipe, **more: Any) -> LaterRecipe:
     return LaterRecipe(**held, **more)
 
 
-@pytest.mark.parametrize("name", recipes.names())
+@pytest.mark.parametrize("name", recipes.names_of(Recipe))
 def test_a_configuration_keeps_its_bytes(name: str) -> None:
     recipe = recipes.load(name)
     before = json.dumps(to_config(recipe))

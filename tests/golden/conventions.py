@@ -20,7 +20,6 @@ Outputs = set[str] | None
 """Names of outputs that differ; None is at least one of them."""
 
 NOT_YET = {
-    "dpo_loss": "preference learning: no preference data yet",
     "sac_discrete": "off-policy actor-critic: no replay yet",
     "value_decomposition": "several agents: no multi-agent environment yet",
 }
@@ -106,6 +105,10 @@ def judged_otherwise(case: Case) -> Outputs:
     return {"final_mask"} if (otherwise & (tokens > 0)).any() else set()
 
 
+def left_out_pairs(case: Case) -> Outputs:
+    return {"loss"} if (case.x["pair_mask"] == 0).any() else set()
+
+
 @dataclass(frozen=True)
 class Convention:
     why: str
@@ -123,7 +126,19 @@ LONELY = Convention(
     lonely_tokens,
 )
 
+OTHER_LOSS = Convention("another loss of a pair, which no part of the axis is")
+PER_TOKEN = Convention("DPO on log-probabilities per token; ours takes sums, as the paper does")
+
 NOT_OFFERED = {
+    "dpo_loss/nemo-avg1-*": PER_TOKEN,
+    "dpo_loss/oat-DPO-*": Convention(
+        "pairs that are left out still count in the mean; ours is over the pairs that take part",
+        left_out_pairs,
+    ),
+    "dpo_loss/oat-SLiC-*": OTHER_LOSS,
+    "dpo_loss/trl-exo_pair-*": OTHER_LOSS,
+    "dpo_loss/trl-hinge-*": OTHER_LOSS,
+    "dpo_loss/trl-sigmoid_norm-*": PER_TOKEN,
     "dr_grpo_advantage/verl-*-singleton-*": LONELY,
     "extra_policy_losses/verl-geo_mean-*": Convention(
         "GMPO clips each token's log-ratio by the sign of A before the mean over the row; our "

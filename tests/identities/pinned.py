@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from crlbench.algo import recipes
-from crlbench.algo.recipe import to_config
+from crlbench.algo.recipe import Recipe, to_config
 from crlbench.catalog.find import Catalog
 from crlbench.commands.job import cards_of, choose, plan_of
 from crlbench.commands.settings import Settings
@@ -49,7 +49,7 @@ def configurations() -> dict[str, str]:
 
 
 def plans() -> dict[str, str]:
-    """By recipe, the hash of the plan of ``evaluate --model tiny-llama --track mini@1``."""
+    """By recipe on rewards, the plan hash of ``evaluate --model tiny-llama --track mini@1``."""
     opened = open_board(Catalog(), MINI)
     catalog = opened.catalog
     board, tasks, _ = make_board(catalog, opened.track, Request())
@@ -57,7 +57,7 @@ def plans() -> dict[str, str]:
     asked = Settings(fresh=True, out="no-such-folder")
     return {
         name: plan_of(board, model, choose(name, catalog), tasks, asked, catalog).hash
-        for name in recipes.names()
+        for name in recipes.names_of(Recipe)
     }
 
 

@@ -16,6 +16,7 @@ from statistics import fmean
 import pytest
 
 from crlbench.algo import recipes
+from crlbench.algo.recipe import Recipe
 from crlbench.catalog.find import Catalog
 
 FULL = bool(os.environ.get("CRLBENCH_FULL"))
@@ -25,7 +26,7 @@ BUNDLED = [
     if name.startswith("tiny-")
     and (FULL or name == "tiny-deepseek")
 ]
-RECIPES = recipes.names() if FULL else ("grpo", "dapo", "trpo")
+RECIPES = recipes.names_of(Recipe) if FULL else ("grpo", "dapo", "trpo")
 
 REDUCED = (
     *("--tasks", "list-ops", "--set", "budget.grid=5", "--set", "budget.iterations_per_point=2"),

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from crlbench.algo import objective, recipes
+from crlbench.algo.recipe import Recipe
 from crlbench.algo.token_rewards import place_steps, token_rewards
 from crlbench.catalog.find import Catalog
 from crlbench.errors import UsageError
@@ -138,7 +139,7 @@ def test_reward_to_go_by_hand() -> None:
 
 
 def test_which_recipes_see_steps() -> None:
-    able = [name for name in recipes.names() if not recipes.load(name).blind_to_steps]
+    able = [name for name in recipes.names_of(Recipe) if not recipes.load(name).blind_to_steps]
     assert able == ["ppo", "reinforce-pp", "reinforce-pp-baseline"]
     assert recipes.load("grpo").blind_to_steps == "advantage=GroupMean"
     assert recipes.load("ppo+normalize=batch-std").blind_to_steps == "normalize=BatchStd"

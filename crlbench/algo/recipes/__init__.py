@@ -20,19 +20,32 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from crlbench.algo.flip import NUMBERS, flipped, part_class
+from crlbench.algo.chain import Chain
+from crlbench.algo.chain_files import flip_chain, read_chain
+from crlbench.algo.flip import flipped, part_class
+from crlbench.algo.pairs.recipe import PairRecipe
 from crlbench.algo.part import Part, fit_fields, fit_part, parts_of
-from crlbench.algo.recipe import AXES, Recipe, from_config
+from crlbench.algo.recipe import BaseRecipe, Recipe, from_config, kind_of
+from crlbench.algo.supervised import SupervisedRecipe
 from crlbench.disk.files import expanded
 from crlbench.disk.reading import Malformed, read_bytes, toml_table
-from crlbench.errors import CrlbenchError, UsageError, ValidationError, unknown_name
+from crlbench.errors import (
+    CrlbenchError,
+    UsageError,
+    ValidationError,
+    require_known,
+    unknown_name,
+)
 
 Folders = Sequence[str | Path]
 _OWN = Path(__file__).parent
+_CHAINS = _OWN.with_name("chains")
 _PREFIX = "crlbench_recipe_"
 _FILES: dict[str, Path] = {}
 """Files of persons that were imported, by the name of their module."""
 _TEXTS = ("name", "base", "about")
+KINDS: tuple[type[BaseRecipe], ...] = (Recipe, PairRecipe, SupervisedRecipe)
+"""Policy optimisation on rewards, learning from pairs, learning from demonstrations."""
 
 
 def names(folders: Folders = ()) -> list[str]:
@@ -41,19 +54,29 @@ def names(folders: Folders = ()) -> list[str]:
 
 
 def path_of(name: str, folders: Folders = ()) -> Path:
-    """The file of the recipe called ``name``.
+    """The file of the recipe or chain called ``name``.
 
     Raises:
         UsageError: there is none; with the nearest names.
     """
-    known = _paths(folders)
+    known = _chain_paths(folders) | _paths(folders)
     if name not in known:
         raise unknown_name("recipe", name, known)
     return known[name]
 
 
-def load(name: str, folders: Folders = ()) -> Recipe:
-    """The recipe called ``name``; ``grpo+clip.high=0.28`` is the one with that flip.
+def chain_names(folders: Folders = ()) -> list[str]:
+    """Identifiers of all chains, sorted."""
+    return sorted(_chain_paths(folders))
+
+
+def names_of(kind: type[BaseRecipe]) -> list[str]:
+    """Identifiers of the bundled recipes of a kind, sorted."""
+    return [name for name in names() if isinstance(load(name), kind)]
+
+
+def load(name: str, folders: Folders = ()) -> BaseRecipe:
+    """The recipe or chain called ``name``; ``grpo+clip.high=0.28`` is the one with that flip.
 
     Args:
         name: An identifier, perhaps with flips, each behind a ``+``.
@@ -64,7 +87,17 @@ def load(name: str, folders: Folders = ()) -> Recipe:
         ValidationError: its file does not export a RECIPE of that name.
     """
     base, flips = _split(name)
-    return flipped(load_file(path_of(base, folders), folders), *flips)
+    path = path_of(base, folders)
+    if path not in _chain_paths(folders).values():
+        return flipped(load_file(path, folders), *flips)
+    return flip(read_chain(path, lambda inner: load(inner, folders)), *flips, folders=folders)
+
+
+def flip(recipe: BaseRecipe, *texts: str, folders: Folders = ()) -> BaseRecipe:
+    """A recipe or chain with changes; raises as :func:`load` does."""
+    if isinstance(recipe, Chain):
+        return flip_chain(recipe, texts, lambda inner: load(inner, folders))
+    return flipped(recipe, *texts)
 
 
 def _split(name: str) -> tuple[str, list[str]]:
@@ -75,7 +108,7 @@ def _split(name: str) -> tuple[str, list[str]]:
     return base, flips
 
 
-def load_file(path: str | Path, folders: Folders = ()) -> Recipe:
+def load_file(path: str | Path, folders: Folders = ()) -> BaseRecipe:
     """The recipe of a file, which is executed if it is Python.
 
     Args:
@@ -95,6 +128,8 @@ def python_file(name: str, folders: Folders = ()) -> Path | None:
     A worker must import it before it can make the recipe from its configuration.
     """
     path = path_of(name.partition("+")[0], folders)
+    if path in _chain_paths(folders).values():
+        return _file_of_stages(name, folders)
     seen: set[Path] = set()
     while path.suffix == ".toml" and path not in seen:
         seen.add(path)
@@ -103,6 +138,21 @@ def python_file(name: str, folders: Folders = ()) -> Path | None:
             return None
         path = path_of(str(base).partition("+")[0], folders)
     return None if path.parent == _OWN else path
+
+
+def _file_of_stages(name: str, folders: Folders) -> Path | None:
+    """The one Python file of a person that recipes of a chain's stages come from."""
+    chain = load(name, folders)
+    assert isinstance(chain, Chain)
+    used = [stage.recipe for stage in chain.stages if stage.recipe is not None]
+    found = (python_file(one.name, folders) for one in used)
+    files = {file for file in found if file is not None}
+    if len(files) > 1:
+        raise UsageError(
+            f"chain '{name}': recipes of two Python files cannot be in one chain: "
+            f"{', '.join(sorted(map(str, files)))}. Put them into one file."
+        )
+    return files.pop() if files else None
 
 
 def docstring(name: str, folders: Folders = ()) -> str:
@@ -127,11 +177,20 @@ def _paths(folders: Folders) -> dict[str, Path]:
     return found
 
 
+def _chain_paths(folders: Folders) -> dict[str, Path]:
+    """Chain -> file; the first folder that has a name wins."""
+    found: dict[str, Path] = {}
+    for home in (*(expanded(folder).resolve() / "chains" for folder in folders), _CHAINS):
+        for path in sorted(home.glob("*.toml")):
+            found.setdefault(path.stem, path)
+    return found
+
+
 def _identifier(path: Path) -> str:
     return path.stem.replace("_", "-")
 
 
-def _recipe_of(path: Path, folders: Folders, above: tuple[Path, ...]) -> Recipe:
+def _recipe_of(path: Path, folders: Folders, above: tuple[Path, ...]) -> BaseRecipe:
     if path in above:
         raise ValidationError(f"{path}: field base: a recipe cannot be based on itself.")
     if path.suffix == ".toml":
@@ -139,8 +198,10 @@ def _recipe_of(path: Path, folders: Folders, above: tuple[Path, ...]) -> Recipe:
     module = _imported(path)
     recipe = getattr(module, "RECIPE", None)
     wanted = _identifier(path)
-    if not isinstance(recipe, Recipe) or recipe.name != wanted:
-        given = f"it is called '{recipe.name}'" if isinstance(recipe, Recipe) else "there is none"
+    if not isinstance(recipe, BaseRecipe) or recipe.name != wanted:
+        given = "there is none"
+        if isinstance(recipe, BaseRecipe):
+            given = f"it is called '{recipe.name}'"
         raise ValidationError(f"{path} must export RECIPE, a Recipe named '{wanted}'; {given}.")
     return recipe
 
@@ -181,7 +242,8 @@ def _refuse_taken(path: Path, tree: ast.Module, own: tuple[str, str]) -> None:
 
     One of an earlier text of this file, or of the same text elsewhere, is no other part.
     """
-    taken = {n: cls for axis in AXES.values() for n, cls in parts_of(axis).items()}
+    axes = [axis for kind in KINDS for axis in kind.axes.values()]
+    taken = {n: cls for axis in axes for n, cls in parts_of(axis).items()}
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef) and node.name in taken:
             module = taken[node.name].__module__
@@ -216,9 +278,10 @@ def _line_of(error: BaseException, path: Path) -> int:
     return line
 
 
-def defining_files(recipe: Recipe) -> set[Path]:
+def defining_files(recipe: BaseRecipe) -> set[Path]:
     """The persons' own files that define parts of a recipe."""
-    return {_FILES[m] for m in _modules(getattr(recipe, axis) for axis in AXES) if m in _FILES}
+    parts = (getattr(recipe, axis) for axis in recipe.axes)
+    return {_FILES[module] for module in _modules(parts) if module in _FILES}
 
 
 def _modules(values: Iterable[Any]) -> Iterable[str]:
@@ -238,21 +301,19 @@ def _read(path: Path) -> dict[str, Any]:
         raise ValidationError(f"{path}: {error}.") from None
 
 
-def _from_toml(path: Path, folders: Folders, above: tuple[Path, ...]) -> Recipe:
+def _from_toml(path: Path, folders: Folders, above: tuple[Path, ...]) -> BaseRecipe:
     data = _read(path)
     wanted = _identifier(path)
     if data.get("name", wanted) != wanted:
         raise ValidationError(
             f"{path}: field name: '{data['name']}' must equal the name of its file, '{wanted}'."
         )
-    for key in data:
-        if key not in (*AXES, *NUMBERS, *_TEXTS):
-            error = unknown_name("recipe field", key, (*AXES, *NUMBERS, *_TEXTS))
-            raise ValidationError(f"{path}: {error}")
     try:
         base = _base(data, folders, above)
+        kind = kind_of(data) if base is None else type(base)
+        _check_keys(data, kind)
         settings = {key: data[key] for key in data if key not in _TEXTS}
-        changed = {axis: _value(axis, value, base) for axis, value in settings.items()}
+        changed = {axis: _value(kind, axis, value, base) for axis, value in settings.items()}
         if base is not None:
             return replace(base, name=wanted, **changed)
         return from_config({"name": wanted, **changed})
@@ -260,16 +321,22 @@ def _from_toml(path: Path, folders: Folders, above: tuple[Path, ...]) -> Recipe:
         raise ValidationError(f"{path}: {error}") from None
 
 
-def _base(data: Mapping[str, Any], folders: Folders, above: tuple[Path, ...]) -> Recipe | None:
+def _check_keys(data: Mapping[str, Any], kind: type[BaseRecipe]) -> None:
+    known = (*kind.axes, *kind.numbers, *_TEXTS)
+    for key in data:
+        require_known("recipe field", key, known)
+
+
+def _base(data: Mapping[str, Any], folders: Folders, above: tuple[Path, ...]) -> BaseRecipe | None:
     if "base" not in data:
         return None
     name, flips = _split(str(data["base"]))
     return flipped(_recipe_of(path_of(name, folders), folders, above), *flips)
 
 
-def _value(axis: str, value: Any, base: Recipe | None) -> Any:
+def _value(kind: type[BaseRecipe], axis: str, value: Any, base: BaseRecipe | None) -> Any:
     """A part from a table, from its name, or from some fields of the base's part."""
-    if axis in NUMBERS:
+    if axis in kind.numbers:
         return value
     where = f"axis '{axis}'"
     if isinstance(value, str):
@@ -277,10 +344,10 @@ def _value(axis: str, value: Any, base: Recipe | None) -> Any:
     if not isinstance(value, Mapping):
         raise UsageError(f"{where} must be the name of a part or a table; got {value!r}.")
     if "part" in value:
-        cls = part_class(axis, str(value["part"]), f"Where: {where}.")
+        cls = part_class(kind, axis, str(value["part"]), f"Where: {where}.")
         if cls is None:
             return None
-        return fit_part({**value, "part": cls.__name__}, AXES[axis], where)
+        return fit_part({**value, "part": cls.__name__}, kind.axes[axis], where)
     part = getattr(base, axis) if base is not None else None
     if part is None:
         raise UsageError(f"{where} needs a key 'part'.")

@@ -280,21 +280,41 @@ def build_policy(
     start: nn.Module,
     *,
     value_head: bool,
-    reference: bool,
+    reference: bool | nn.Module,
     seed: int,
     fast: bool = False,
 ) -> Policy:
     """The policy of one run; ``start`` is left as it is.
 
-    ``reference``: keep the start model at hand. It costs no copy. ``fast`` as :class:`Policy` has
-    it.
+    ``reference``: keep the start model at hand, which costs no copy; or another model, to be
+    measured against in its place. ``fast`` as :class:`Policy` has it.
     """
     model = learning_copy(card, start)
     if card.adapter is not None:
         model = add_lora(model, card.adapter.model_dump(), seed)
-    return Policy(
-        model, value_head=value_head, reference=start if reference else None, fast=fast
-    )
+    held = reference if isinstance(reference, nn.Module) else start if reference else None
+    return Policy(model, value_head=value_head, reference=held, fast=fast)
+
+
+def with_weights(card: ModelCard, start: nn.Module, weights: Mapping[str, Tensor]) -> nn.Module:
+    """A frozen model with weights that a policy learned from ``start``, which is left as it is.
+
+    Args:
+        weights: all that learns, by the names that a :class:`Policy` gives; it has no adapter.
+
+    Raises:
+        ValidationError: they are not those of the entry.
+    """
+    model = learning_copy(card, start)
+    known = dict(model.named_parameters())
+    learned = {name.removeprefix("model."): tensor for name, tensor in weights.items()}
+    if learned.keys() != known.keys():
+        name = sorted(learned.keys() ^ known.keys())[0]
+        raise ValidationError(f"weights of model '{card.slug}': {name} is missing, or is none.")
+    with torch.no_grad():
+        for name, parameter in known.items():
+            parameter.copy_(learned[name])
+    return model.requires_grad_(False).eval()
 
 
 def without_dropout(model: nn.Module) -> nn.Module:

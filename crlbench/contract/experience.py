@@ -1,0 +1,56 @@
+"""What a recipe learns from, as its configuration says it.
+
+=================  ============================================================================
+rewards            completions that the policy samples, and what they are paid
+pairs              frozen answers, of which one of two is preferred
+demonstrations     frozen answers that are imitated
+=================  ============================================================================
+
+A budget counts completions. Of frozen answers it counts those that are read, so that every recipe
+on a board learns from equally many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from crlbench.contract.conditions import Budget
+
+Source = Literal["rewards", "pairs", "demonstrations"]
+FROZEN: Mapping[Source, int] = {"pairs": 2, "demonstrations": 1}
+"""Sources that are frozen, with the answers that each prompt has."""
+LEAF = "experience"
+"""Leaf of a fingerprint that names a frozen source; absent for rewards."""
+_AXES: Mapping[str, Source] = {"pair_loss": "pairs", "likelihood": "demonstrations"}
+
+
+def source_of(config: Mapping[str, Any]) -> Source:
+    """What a recipe learns from; ``config`` is as records and plans hold it."""
+    return next((source for axis, source in _AXES.items() if axis in config), "rewards")
+
+
+def paid_by_model(config: Mapping[str, Any]) -> bool:
+    """Whether a reward model pays the completions of training: in a chain that fits one."""
+    stages = config.get("stages") or [{}]
+    return stages[-1].get("reward", "gold") != "gold"
+
+
+def prompts_of(source: Source, budget: Budget) -> int:
+    """Prompts of one iteration."""
+    return budget.rows // FROZEN[source] if source in FROZEN else budget.prompts
+
+
+def leaves_of(config: Mapping[str, Any]) -> dict[str, str]:
+    """What a recipe adds to the leaves of a fingerprint: runs on rewards keep theirs."""
+    source = source_of(config)
+    return {LEAF: source} if source in FROZEN else {}
+
+
+def why_open(config: Mapping[str, Any]) -> str:
+    """Why runs of a recipe are in the open division whatever the board; empty where they are not.
+
+    Tracks rank policy optimisation, and frozen answers know the task's solutions.
+    """
+    source = source_of(config)
+    return f"the recipe learns from frozen {source}, not from rewards" if source in FROZEN else ""

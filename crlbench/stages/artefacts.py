@@ -1,0 +1,174 @@
+"""What stages leave for others: folders found by what made them, whole or absent.
+
+A product lies in ``<kind>-<key12>``. Its key is the SHA-256 of the canonical specification of its
+stage, the digests of what the stage read, and the seed. The source tree that made it is written
+beside it and is no part of the key: a chain goes on after an update. The digest of a product
+covers its files alone, so equal files are one product, wherever and whenever they were made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from crlbench.contract.card import Card, validate_card
+from crlbench.contract.records import FileDigest, Sha256
+from crlbench.contract.stored import damaged
+from crlbench.disk.hashing import digest, sha256_file
+from crlbench.disk.names import PRODUCT_NAME
+from crlbench.errors import Interrupted
+from crlbench.run.environment import source
+from crlbench.run.store import claimed, explained, make_folder, read_json, write_json
+from crlbench.stages.orders import Order
+
+WAIT_SECONDS = 0.2
+_REPAIR = "Delete the folder and repeat the command: the stage runs again and gives the same files."
+
+
+class ProductCard(Card):
+    """``product.json``: what made the files beside it, and their digests."""
+
+    schema_version: Literal[1] = 1
+    kind: str
+    key: Sha256
+    spec: dict[str, Any]
+    """What the stage was asked for."""
+    inputs: dict[str, Sha256]
+    """Digests of what it read, by name."""
+    seed: int
+    files: dict[str, FileDigest]
+    facts: dict[str, Any]
+    """What was measured on the way: counts, scores."""
+    charges: dict[str, Annotated[int, Field(ge=0)]]
+    source_tree_sha256: Sha256
+    """The code that made it."""
+
+    @property
+    def sha256(self) -> str:
+        """The digest of the product: of its files by name."""
+        return digest({name: file.sha256 for name, file in self.files.items()})
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product on the disk."""
+
+    folder: Path
+    card: ProductCard
+
+    @property
+    def sha256(self) -> str:
+        """The digest of its files."""
+        return self.card.sha256
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a stage says of what it has made."""
+
+    charges: Mapping[str, int]
+    facts: Mapping[str, Any]
+
+
+Make = Callable[[Path, Path], Made]
+"""Writes the files of a product: (folder of the product, folder of unfinished work) -> facts. The
+second one is kept when a process dies, and is empty at first."""
+
+
+@dataclass(frozen=True)
+class Store:
+    """The products of one model on one board."""
+
+    folder: Path
+
+    def find(self, order: Order) -> Product | None:
+        """The product that was made before, its files checked; None where there is none.
+
+        Raises:
+            ValidationError: it is damaged, or another product lies in its folder.
+        """
+        folder = self.folder / order.name
+        if not folder.exists():
+            return None
+        path = folder / PRODUCT_NAME
+        if not path.is_file():
+            raise damaged(path, "it is missing", _REPAIR)
+        card = validate_card(ProductCard, read_json(path, _REPAIR), path)
+        if card.key != order.key:
+            raise damaged(path, "it is of another product", _REPAIR)
+        for name, file in card.files.items():
+            if not (folder / name).is_file() or sha256_file(folder / name) != file.sha256:
+                raise damaged(folder / name, f"missing, or not as {PRODUCT_NAME} says", _REPAIR)
+        return Product(folder, card)
+
+    def take(
+        self, order: Order, make: Make, should_stop: Callable[[], bool] = lambda: False
+    ) -> Product:
+        """The product, made now unless it is there; one process makes it, and others wait.
+
+        Raises:
+            Interrupted: ``should_stop()`` turned true while another process was at work.
+            ValidationError: as :meth:`find`.
+        """
+        if (product := self.find(order)) is not None:
+            return product
+        with self._alone(order, should_stop):
+            if (product := self.find(order)) is None:
+                self._make(order, make)
+                product = self.find(order)
+            assert product is not None
+            return product
+
+    @contextlib.contextmanager
+    def _alone(self, order: Order, should_stop: Callable[[], bool]) -> Iterator[None]:
+        """Hold the claim on a product; the kernel frees it when a process dies."""
+        while True:
+            with claimed(self.folder / order.name) as alone:
+                if alone:
+                    yield
+                    return
+            if should_stop():
+                raise Interrupted(f"stopped while another process makes {order.name}")
+            time.sleep(WAIT_SECONDS)
+
+    def _make(self, order: Order, make: Make) -> None:
+        """Write all files below a hidden name, the card last, and rename the folder."""
+        new = make_folder(self.folder / f".{order.name}.new")
+        work = make_folder(self.folder / f".{order.name}.work")
+        with explained(new):
+            shutil.rmtree(new)
+            new.mkdir()
+            made = make(new, work)
+            files = {
+                path.relative_to(new).as_posix(): path
+                for path in sorted(new.rglob("*"))
+                if path.is_file()
+            }
+            card = ProductCard(
+                kind=order.kind,
+                key=order.key,
+                spec=dict(order.spec),
+                inputs=dict(order.inputs),
+                seed=order.seed,
+                files={
+                    name: FileDigest(sha256=sha256_file(path), bytes=path.stat().st_size)
+                    for name, path in files.items()
+                },
+                facts=dict(made.facts),
+                charges=dict(made.charges),
+                source_tree_sha256=source().source_tree_sha256,
+            )
+            for path in files.values():
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
+            write_json(new / PRODUCT_NAME, card.model_dump(mode="json"))
+            os.rename(new, self.folder / order.name)
+            shutil.rmtree(work)

@@ -1,0 +1,292 @@
+"""What comes before the last stage of a chain: its products, found or made, in order.
+
+Every stage reads products by digest and leaves one, so what a run begins from depends on its
+chain, the conditions, the model and the seed alone. A stage that breaks a rule ends the chain: the
+run has failed by the rule ``upstream`` and counts with the score of its start model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from crlbench.algo.chain import DEMOS, GOLD, START, Chain, Stage
+from crlbench.algo.recipe import from_config
+from crlbench.catalog.find import Catalog
+from crlbench.catalog.frozen import Task
+from crlbench.contract.conditions import PROTOCOL, Conditions, Preference
+from crlbench.contract.events import Emit
+from crlbench.contract.records import Cell, StageRecord
+from crlbench.disk import switches
+from crlbench.disk.names import POLICY_NAME
+from crlbench.policy.weights.load import build_policy, with_weights
+from crlbench.policy.weights.reward_model import load_reward_model, prompt_ids
+from crlbench.reward.score import Score
+from crlbench.run.admission import admit
+from crlbench.run.learners import Inputs
+from crlbench.run.origin import Origin
+from crlbench.run.reward_model import AskedAnswer, check_rewards
+from crlbench.run.subject import Subject, make_sampler, scorer_of
+from crlbench.seeding import seed_value
+from crlbench.stages.artefacts import Made, Product, Store
+from crlbench.stages.collect import (
+    CollectSettings,
+    Question,
+    collect,
+    draw_questions,
+    pairing_of,
+    training_questions,
+)
+from crlbench.stages.failure import StageFailed
+from crlbench.stages.orders import Order, order_of, permutes
+from crlbench.stages.reward import make_reward, reward_training
+from crlbench.stages.supervised import make_supervised
+from crlbench.suite.labels import Labeller, read_labeller
+from crlbench.suite.pairs import Pair, parse_pairs
+from crlbench.train.reward import Scorer
+from crlbench.train.stream import Prompt
+
+PAIRS_NAME = "pairs.jsonl"
+VERDICTS = "verdicts"
+"""Folder below CRLBENCH_HOME that holds files of verdicts."""
+
+
+def begin_chain(
+    cell: Cell,
+    conditions: Conditions,
+    subject: Subject,
+    task: Task,
+    emit: Emit,
+    should_stop: Callable[[], bool],
+) -> Origin:
+    """What the last stage of a cell's chain begins from.
+
+    Raises:
+        Interrupted: ``should_stop()`` turned true; finished stages are stored.
+    """
+    chain = from_config(cell.recipe_config)
+    assert isinstance(chain, Chain)
+    return Workshop(cell, chain, conditions, subject, task, should_stop).origin()
+
+
+@dataclass
+class Workshop:
+    """What the stages of one run are made with."""
+
+    cell: Cell
+    chain: Chain
+    conditions: Conditions
+    subject: Subject
+    task: Task
+    should_stop: Callable[[], bool]
+    products: dict[str, Product] = field(default_factory=dict)
+    """Of the stages that are done, by name."""
+
+    @property
+    def seed(self) -> int:
+        """The seed of the run, which all its stages draw by."""
+        return seed_value(PROTOCOL, self.cell.task, self.cell.seed_index)
+
+    @property
+    def preference(self) -> Preference:
+        """The conditions of chains."""
+        assert self.conditions.preference is not None  # other tracks refuse chains
+        return self.conditions.preference
+
+    @property
+    def permutes(self) -> bool:
+        """Whether labels are permuted."""
+        return permutes(self.chain, self.cell.arm)
+
+    @cached_property
+    def store(self) -> Store:
+        """Where products are kept."""
+        assert self.cell.artefacts is not None  # plans of chains state it
+        return Store(Path(self.cell.artefacts))
+
+    @cached_property
+    def questions(self) -> tuple[list[Question], list[Question]]:
+        """Demonstrations, and the prompts of all other stages."""
+        cap = make_sampler(self.task, self.subject.reader, self.conditions).max_tokens
+        levels = self.conditions.data.levels
+        everything = training_questions(self.task, self.subject.reader, cap, levels)
+        p = self.preference
+        return draw_questions(everything, self.seed, p.demos, p.prompts)
+
+    def origin(self) -> Origin:
+        """Make or find the products, and what the last stage begins from."""
+        lineage: list[StageRecord] = []
+        for stage in self.chain.upstream:
+            read = dict(self.inputs(stage))
+            order = order_of(stage, self.cell.control, read, self.permutes, self.seed)
+            try:
+                product = self.store.take(order, self.maker(stage), self.should_stop)
+            except StageFailed as failure:
+                lineage.append(self.record(stage, order, None, {"failed": str(failure)}))
+                return Origin(lineage=tuple(lineage), failed=True)
+            self.products[stage.name] = product
+            lineage.append(self.record(stage, order, product, product.card.facts))
+        last = dict(self.chain.last.inputs)
+        payer, prompts = self.payer(last["reward"])
+        start = self.weights(last["start"])
+        same = last["reference"] == last["start"]
+        inputs = Inputs(
+            start=start,
+            reference=start if same else self.weights(last["reference"]),
+            prompts=prompts,
+            payer=payer,
+            is_control=self.permutes,
+        )
+        return Origin(inputs, tuple(lineage))
+
+    def record(
+        self, stage: Stage, order: Order, product: Product | None, facts: Mapping[str, Any]
+    ) -> StageRecord:
+        """A stage as the run's record names it."""
+        shared = {str(table.get("name")) for table in self.preference.shared}
+        return StageRecord(
+            name=stage.name,
+            kind=stage.kind,
+            key=order.key,
+            inputs=dict(order.inputs),
+            sha256=None if product is None else product.sha256,
+            charges={} if product is None else product.card.charges,
+            facts=dict(facts),
+            shared=stage.name in shared,
+        )
+
+    def inputs(self, stage: Stage) -> Iterator[tuple[str, str]]:
+        """The digests of what a stage reads, by field."""
+        for name, value in stage.inputs:
+            if value in self.products:
+                yield name, self.products[value].sha256
+            elif value == START:
+                yield name, self.subject.card.digest
+            elif value in (DEMOS, GOLD):
+                yield name, self.task.digest
+            else:
+                yield name, Catalog(self.cell.catalog).load_model(value).digest
+
+    def maker(self, stage: Stage) -> Callable[[Path, Path], Made]:
+        """What makes the product of a stage."""
+        make = {
+            "supervised": self.make_supervised,
+            "collect": self.make_pairs,
+            "reward": self.make_reward,
+        }[stage.kind]
+        return lambda folder, work: make(stage, folder, work)
+
+    def make_supervised(self, stage: Stage, folder: Path, work: Path) -> Made:
+        """A policy that was shown demonstrations."""
+        return make_supervised(
+            stage,
+            self.cell,
+            self.conditions,
+            replace(self.subject, backbone=self.backbone(stage.reads("start"))),
+            self.task,
+            self.questions[0],
+            self.seed,
+            folder,
+            work,
+            self.should_stop,
+        )
+
+    def make_pairs(self, stage: Stage, folder: Path, work: Path) -> Made:
+        """Pairs of a policy's own completions."""
+        p = self.preference
+        policy = build_policy(
+            self.subject.card,
+            self.backbone(stage.reads("policy")),
+            value_head=False,
+            reference=False,
+            seed=self.seed,
+            fast=self.conditions.hardware.plan == "fast",
+        ).to(self.cell.device)
+        settings = CollectSettings(
+            p.per_prompt, pairing_of(stage.setting("pairing")), p.labeller, self.permutes
+        )
+        made = collect(
+            policy,
+            make_sampler(self.task, self.subject.reader, self.conditions),
+            self.questions[1],
+            self.labeller,
+            settings,
+            self.seed,
+            self.cell.device,
+        ).require()
+        (folder / PAIRS_NAME).write_bytes(made.to_bytes())
+        return Made(made.charges, {"pairs": len(made.pairs), **made.counts})
+
+    @property
+    def labeller(self) -> Labeller:
+        """Who says what is better."""
+        scorer = scorer_of(self.task, self.cell.device)
+
+        def gold(texts: Any, answers: Any) -> list[float]:
+            return [float(score.outcome) for score in scorer(texts, answers)]
+
+        text = self.preference.labeller
+        home = switches.home() if text.startswith(VERDICTS) else Path()
+        return read_labeller(text, gold, home / VERDICTS)
+
+    def make_reward(self, stage: Stage, folder: Path, work: Path) -> Made:
+        """A reward model that was fitted to pairs."""
+        base, source = stage.reads("from"), self.products[stage.reads("data")]
+        weights = self.weights(base) if base in self.products else None
+        card, location, reader = self.subject.card, self.subject.location, self.subject.reader
+        if base not in (START, *self.products):
+            files = admit(Catalog(self.cell.catalog).load_model(base), whole=True)
+            card, location, reader = files.card, files.location, files.reader
+        return make_reward(
+            folder,
+            (card, location, reader),
+            weights,
+            read_pairs(source),
+            (source.folder / PAIRS_NAME).read_bytes(),
+            self.task.name,
+            reward_training(dict(stage.settings), self.seed),
+            self.cell.device,
+        )
+
+    def weights(self, name: str) -> dict[str, Tensor] | None:
+        """What the stage of a name learned; None of the start model."""
+        if name == START:
+            return None
+        return load_file(self.products[name].folder / POLICY_NAME)
+
+    def backbone(self, name: str) -> nn.Module:
+        """The frozen model of an input: the start model, or what a stage learned from it."""
+        weights = self.weights(name)
+        if weights is None:
+            return self.subject.backbone
+        return with_weights(self.subject.card, self.subject.backbone, weights)
+
+    def payer(self, name: str) -> tuple[Scorer | None, list[Prompt]]:
+        """What pays the last stage, None where the task does; and its prompts."""
+        prompts = [question.prompt for question in self.questions[1]]
+        if name == GOLD:
+            return None, prompts
+        model = load_reward_model(self.products[name].folder, self.cell.device)
+
+        def pay(texts: Any, answers: Any) -> list[Score]:
+            rewards = model.rewards([answer.prompt for answer in answers], texts)
+            return check_rewards(rewards, texts, self.task.name)
+
+        asked = []
+        for question in self.questions[1]:
+            answer = AskedAnswer(question.row["answer"])
+            answer.prompt = prompt_ids(question.row["messages"], model.reader)
+            asked.append(Prompt(question.prompt.uid, question.prompt.ids, answer))
+        return pay, asked
+
+
+def read_pairs(product: Product) -> list[Pair]:
+    """The pairs of a stage that collected them."""
+    path = product.folder / PAIRS_NAME
+    return parse_pairs(path.read_bytes(), path)

@@ -1,0 +1,277 @@
+"""Pairs from a policy's own samples: sampled by keys, judged by a labeller, paired by a rule.
+
+The file that is made has the form of a task's frozen pairs (:mod:`crlbench.suite.pairs`), in the
+order of its prompts. What a learner needs of the samples stands in ``meta``: a pair carries the
+token ids that were sampled, so nobody turns its text into tokens again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from crlbench.algo.flip import part_class
+from crlbench.algo.pairs.pairing import Pairing
+from crlbench.algo.pairs.recipe import PairRecipe
+from crlbench.catalog.frozen import Row, Task
+from crlbench.contract.sizes import decode_rows
+from crlbench.disk.hashing import canonical_json
+from crlbench.errors import ValidationError
+from crlbench.policy.decode.loop import DrawKey, Sampler
+from crlbench.policy.policy import Policy
+from crlbench.policy.weights.load import Reader
+from crlbench.run.subject import prompts_of
+from crlbench.seeding import rng
+from crlbench.stages.failure import StageFailed
+from crlbench.suite.labels import Ask, Labeller, is_flipped, permuted
+from crlbench.suite.pairs import Pair
+from crlbench.train.stream import Prompt, make_batch
+
+LEAST_PAIRS = 64
+"""Fewer pairs teach nothing that could be told from noise."""
+PURPOSE = "collect"
+"""Name of the stream of draws that completions are sampled by."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A prompt as a policy reads it, and the row of the task that it was made of."""
+
+    prompt: Prompt
+    row: Row
+
+
+@dataclass(frozen=True)
+class CollectSettings:
+    """How pairs are collected."""
+
+    per_prompt: int
+    """Completions sampled of each prompt."""
+    pairing: Pairing
+    """Which completions of a prompt become pairs."""
+    labeller: str
+    """How the labeller is written; it stands in every pair."""
+    permute: bool = False
+    """Whether verdicts are dealt out among the completions of a prompt: the control arm."""
+
+
+def pairing_of(name: str) -> Pairing:
+    """The pairing of a name: ``best-worst``, ``random-mixed``, ``all-ordered``.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    kind = part_class(PairRecipe, "pairing", name)
+    assert kind is not None and issubclass(kind, Pairing)  # the axis always has a part
+    return kind()
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Pairs, and what they came from."""
+
+    pairs: list[Pair]
+    counts: dict[str, int]
+    """``prompts``, ``without_pair`` (prompts that gave none), ``completions``, ``abstained``
+    (completions without a verdict), ``unfinished`` (sides of pairs that were cut off),
+    ``flipped``."""
+    charges: dict[str, int]
+    """``labels``, ``generated_tokens``, ``generated_bytes``: all that was sampled and judged."""
+
+    def to_bytes(self) -> bytes:
+        """The file: canonical JSON lines."""
+        return "".join(canonical_json(pair) + "\n" for pair in self.pairs).encode()
+
+    def require(self, least: int = LEAST_PAIRS) -> Collection:
+        """The same collection, if it has enough pairs.
+
+        Raises:
+            StageFailed: it has fewer: the run has failed, and nobody made a mistake.
+        """
+        if len(self.pairs) < least:
+            raise StageFailed(
+                f"{len(self.pairs)} pairs came of {self.counts['prompts']} prompts with "
+                f"{self.counts['completions']} completions, and {least} are the fewest that are "
+                "learned from: most completions of a prompt have equal scores"
+            )
+        return self
+
+
+@dataclass(frozen=True)
+class _Completion:
+    """What one sample is."""
+
+    text: str
+    tokens: list[int]
+    logprob: float
+    """Sum over its tokens, the end token included, under the policy that sampled it."""
+    finished: bool
+
+
+def collect(
+    policy: Policy,
+    sampler: Sampler,
+    questions: Sequence[Question],
+    labeller: Labeller,
+    settings: CollectSettings,
+    seed: int,
+    device: str = "cpu",
+) -> Collection:
+    """Sample completions of all prompts, have them judged, and pair them.
+
+    A draw depends on the seed, the prompt and the number of the completion alone. All completions
+    are charged, whether they come into a pair or not.
+
+    Raises:
+        ValidationError: a labeller that reads a file has no verdict on a completion.
+    """
+    samples = _sample(policy, sampler, questions, settings.per_prompt, seed, device)
+    asks = [
+        Ask(question.prompt.uid, index, sample.text, question.prompt.answer)
+        for question, own in zip(questions, samples, strict=True)
+        for index, sample in enumerate(own)
+    ]
+    verdicts = labeller.verdicts(asks)
+    labels = sum(verdict.labels for verdict in verdicts)
+    if settings.permute:
+        verdicts = permuted(asks, verdicts, seed)
+    pairs: list[Pair] = []
+    without = 0
+    for place, (question, own) in enumerate(zip(questions, samples, strict=True)):
+        start = place * settings.per_prompt
+        scores = [verdict.score for verdict in verdicts[start : start + settings.per_prompt]]
+        judged = [number for number, score in enumerate(scores) if score is not None]
+        generator = rng(seed, PURPOSE, "pairing", question.prompt.uid)
+        places = settings.pairing([scores[number] or 0.0 for number in judged], generator)
+        without += not places
+        for better, worse in places:
+            pair = _Judged(question, own, scores, (judged[better], judged[worse]))
+            flipped = is_flipped(labeller, seed, pair.name, pair.gap)
+            pairs.append(pair.line(flipped, settings.labeller))
+    everything = [sample for own in samples for sample in own]
+    return Collection(
+        pairs,
+        counts={
+            "prompts": len(questions),
+            "without_pair": without,
+            "completions": len(everything),
+            "abstained": sum(verdict.score is None for verdict in verdicts),
+            "unfinished": sum(not ended for pair in pairs for ended in pair["meta"]["finished"]),
+            "flipped": sum(pair["meta"]["flipped"] for pair in pairs),
+        },
+        charges={
+            "labels": labels,
+            "generated_tokens": sum(len(sample.tokens) for sample in everything),
+            "generated_bytes": sum(len(sample.text.encode()) for sample in everything),
+        },
+    )
+
+
+def _sample(
+    policy: Policy,
+    sampler: Sampler,
+    questions: Sequence[Question],
+    per_prompt: int,
+    seed: int,
+    device: str,
+) -> list[list[_Completion]]:
+    """The completions of each prompt."""
+    at_once = max(1, decode_rows(policy.config.vocab_size) // per_prompt)
+    completions: list[_Completion] = []
+    for start in range(0, len(questions), at_once):
+        prompts = [question.prompt for question in questions[start : start + at_once]]
+        batch = make_batch(prompts, sampler.pad, completions=per_prompt).to(device)
+        rollout = sampler.sample(policy, batch, DrawKey(seed, PURPOSE))
+        sums = rollout.behavior_logprobs.double().sum(1).tolist()
+        tokens = [
+            ids[mask].tolist()
+            for ids, mask in zip(rollout.completion_ids, rollout.completion_mask, strict=True)
+        ]
+        finished = rollout.finished.tolist()
+        completions += map(_Completion, rollout.texts, tokens, sums, finished)
+    groups = range(0, len(completions), per_prompt)
+    return [completions[start : start + per_prompt] for start in groups]
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """Two completions of a prompt, of which the first has the higher score."""
+
+    question: Question
+    samples: Sequence[_Completion]
+    scores: Sequence[float | None]
+    places: tuple[int, int]
+
+    @property
+    def name(self) -> str:
+        """Its prompt, and the numbers of its completions in ascending order."""
+        first, second = sorted(self.places)
+        return f"{self.question.prompt.uid}#{first}-{second}"
+
+    @property
+    def gap(self) -> float:
+        """Difference of the scores, above 0."""
+        better, worse = (self.scores[place] for place in self.places)
+        assert better is not None and worse is not None  # the others are in no pair
+        return better - worse
+
+    def line(self, flipped: bool, labeller: str) -> Pair:
+        """One line of the file, with the sides as the labeller prefers them."""
+        order = self.places[::-1] if flipped else self.places
+        sides = [self.samples[place] for place in order]
+        meta: dict[str, Any] = {
+            "uids": [self.question.prompt.uid] * 2,
+            "indices": list(order),
+            "scores": [self.scores[place] for place in order],
+            "labeller": labeller,
+            "flipped": flipped,
+            "logprobs": [side.logprob for side in sides],
+            "finished": [side.finished for side in sides],
+            "prompt_tokens": list(self.question.prompt.ids),
+            "tokens": [side.tokens for side in sides],
+        }
+        row = self.question.row
+        return Pair(
+            id=self.name,
+            messages=row["messages"],
+            chosen=sides[0].text,
+            rejected=sides[1].text,
+            level=row["level"],
+            key=row["key"],
+            meta=meta,
+        )
+
+
+def training_questions(
+    task: Task, reader: Reader, max_tokens: int, levels: Sequence[int]
+) -> list[Question]:
+    """The training prompts of a task at some of its levels, with their rows."""
+    prompts = prompts_of(task, "train", reader, max_tokens)
+    pairs = zip(prompts, task.rows("train"), strict=True)
+    return [Question(prompt, row) for prompt, row in pairs if row["level"] in levels]
+
+
+def draw_questions(
+    questions: Sequence[Question], seed: int, demos: int, prompts: int
+) -> tuple[list[Question], list[Question]]:
+    """Prompts to demonstrate, and others to learn from, by a keyed draw.
+
+    No problem is in both parts, whatever its wording. Each part keeps the order of the draw, so a
+    smaller number takes a prefix.
+
+    Raises:
+        ValidationError: there are too few.
+    """
+    order = list(range(len(questions)))
+    rng(seed, "demos").shuffle(order)
+    shown = [questions[place] for place in order[:demos]]
+    keys = {question.row["key"] for question in shown}
+    others = [questions[place] for place in order[demos:]]
+    others = [question for question in others if question.row["key"] not in keys]
+    if len(shown) < demos or len(others) < prompts:
+        raise ValidationError(
+            f"{len(questions)} training prompts are there: too few for preference.demos = {demos} "
+            f"and preference.prompts = {prompts}, which share no problem. Lower one of them."
+        )
+    return shown, others[:prompts]

@@ -1,0 +1,181 @@
+"""The stage that shows demonstrations: gold answers of the track's first prompts, imitated.
+
+One iteration is one step on a batch; the policy is scored on the items of the curve after each
+pass over all demonstrations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from crlbench.algo.chain import Stage
+from crlbench.algo.supervised import SupervisedRecipe
+from crlbench.catalog.frozen import Task
+from crlbench.contract.conditions import Conditions
+from crlbench.contract.records import Cell
+from crlbench.contract.sizes import DECODE_ROWS
+from crlbench.disk.names import POLICY_NAME
+from crlbench.errors import Interrupted, ValidationError
+from crlbench.policy.weights.load import Reader, build_policy
+from crlbench.run.lessons import Read, Source, read
+from crlbench.run.subject import Subject, collector_of, prompts_of
+from crlbench.stages.artefacts import Made
+from crlbench.stages.collect import Question
+from crlbench.stages.failure import StageFailed
+from crlbench.train.callbacks import LastCheckpoint, RunRecorder, RunStopped, StopOnRequest
+from crlbench.train.lessons import LessonStream
+from crlbench.train.stream import EvalPrompts
+from crlbench.train.supervised import SupervisedTuning
+from crlbench.train.trainer import build_trainer, quiet
+
+PURPOSE = "sft"
+"""Name of the stream of draws that demonstrations are ordered by."""
+CHECKPOINT = "last.ckpt"
+
+
+def demonstrations(questions: Sequence[Question], task: Task, reader: Reader) -> Read:
+    """Prompts with their gold answers as the model reads them.
+
+    Raises:
+        ValidationError: the task says no gold answers, or one holds an end token as text.
+    """
+    golds = [task.gold(question.row) for question in questions]
+    if any(gold is None for gold in golds):
+        raise ValidationError(
+            f"task '{task.name}' says no gold answers, so there are no demonstrations of it. "
+            "Leave it out of --tasks."
+        )
+    pairs = zip(questions, golds, strict=True)
+    return read(
+        (Source(q.prompt.uid, q.row["messages"], (str(gold),)) for q, gold in pairs), reader
+    )
+
+
+def conditions_of(stage: Stage, conditions: Conditions, count: int) -> Conditions:
+    """What a stage of ``count`` demonstrations trains under: the grid is its passes over them.
+
+    Raises:
+        ValidationError: a batch is larger than all of them.
+    """
+    batch, epochs = stage.setting("batch"), stage.setting("epochs")
+    if not 0 < batch <= count or epochs < 1:
+        raise ValidationError(
+            f"stage '{stage.name}': batch = {batch} and epochs = {epochs}, with {count} "
+            "demonstrations. A batch has at least one and at most all of them; epochs are at "
+            "least 1."
+        )
+    data: dict[str, Any] = conditions.model_dump()
+    data["budget"] |= {
+        "prompts": batch, "completions": 1, "grid": epochs,
+        "iterations_per_point": count // batch,
+    }  # fmt: skip
+    rate = stage.setting("learning_rate")
+    data["optimization"] |= {"learning_rate": rate, "epochs": 1, "minibatches": 1}
+    data["evaluation"] |= {"curve_every": 1}
+    return Conditions.model_validate(data)
+
+
+def make_supervised(
+    stage: Stage,
+    cell: Cell,
+    conditions: Conditions,
+    subject: Subject,
+    task: Task,
+    questions: Sequence[Question],
+    seed: int,
+    folder: Path,
+    work: Path,
+    should_stop: Callable[[], bool],
+) -> Made:
+    """Train on demonstrations and write what was learned into ``folder``.
+
+    Args:
+        subject: the model to begin from.
+        work: holds the checkpoint of an attempt that was ended.
+
+    Raises:
+        StageFailed: a weight is no finite number any more.
+        Interrupted: ``should_stop()`` turned true; a checkpoint is written.
+        ValidationError: the settings of the stage cannot be.
+    """
+    collector = collector_of(task, subject.reader, conditions, cell.device)
+    shown = demonstrations(questions, task, subject.reader)
+    conditions = conditions_of(stage, conditions, len(shown.lessons))
+    assert isinstance(stage.recipe, SupervisedRecipe)  # its kind takes no others
+    module = SupervisedTuning(
+        recipe=stage.recipe,
+        build=partial(
+            build_policy,
+            subject.card,
+            subject.backbone,
+            value_head=False,
+            reference=True,
+            seed=seed,
+            fast=conditions.hardware.plan == "fast",
+        ),
+        collector=collector,
+        conditions=conditions,
+        seed=seed,
+        left_out=shown.left_out,
+    )
+    module.configure_model()
+    budget = conditions.budget
+    stream = LessonStream(
+        shown.lessons, seed, PURPOSE, budget.prompts, budget.iterations, subject.reader.pad
+    )
+    items = prompts_of(
+        task, "id", subject.reader, collector.max_tokens, conditions.evaluation.curve_items
+    )
+    curve = EvalPrompts(items, pad=subject.reader.pad, rows=DECODE_ROWS)
+    recorder = _fit(module, stream, curve, cell, work, should_stop)
+    if not module.weights_finite():
+        raise StageFailed("a weight of the policy is no finite number after its demonstrations")
+    learned = {name: tensor.cpu().contiguous() for name, tensor in module.learned().items()}
+    save_file(learned, folder / POLICY_NAME)
+    charges = {
+        "demonstrations": len(shown.lessons),
+        "trained_tokens": recorder.totals["trained_tokens"],
+        "updates": recorder.totals["updates"],
+    }
+    return Made(charges, {"score": recorder.curve[-1]["score"], "left_out": module.left_out})
+
+
+def _fit(
+    module: SupervisedTuning,
+    stream: LessonStream,
+    curve: EvalPrompts,
+    cell: Cell,
+    work: Path,
+    should_stop: Callable[[], bool],
+) -> RunRecorder:
+    """Train from the checkpoint in ``work``, if there is one."""
+    path, recorder = work / CHECKPOINT, RunRecorder(lambda event: None)
+    keeper = LastCheckpoint(path)
+    state = torch.load(path, map_location="cpu", weights_only=True) if path.exists() else None
+    module.to(cell.device)
+    if state is not None and state["iterations_done"] == len(stream):
+        module.load_state_dict(state["state_dict"], strict=False)
+        recorder.load_state_dict(state["callbacks"]["RunRecorder"])
+        return recorder
+    with quiet():
+        trainer = build_trainer(
+            module.conditions,
+            device=cell.device,
+            callbacks=[recorder, keeper, StopOnRequest(should_stop, keeper)],
+            loggers=[],
+            folder=work,
+        )
+        try:
+            trainer.fit(module, stream, curve, ckpt_path=path if state else None)
+        except RunStopped as stop:
+            raise Interrupted(
+                f"{cell.name}: stopped after iteration {stop.iteration} of {len(stream)} on "
+                "demonstrations"
+            ) from None
+    return recorder

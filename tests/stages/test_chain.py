@@ -1,0 +1,269 @@
+"""Chains from their first stage to the record: what is shared, stored, continued, and proven."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crlbench.algo import recipes
+from crlbench.algo.recipe import to_config
+from crlbench.catalog.find import Catalog
+from crlbench.contract.records import Cell, RunRecord
+from crlbench.errors import Interrupted, NotComparable
+from crlbench.proof.audit import audit_run
+from crlbench.run.board import Request, load_track, make_board
+from crlbench.run.plan import Contender, Declaration, NamedRecipe
+from crlbench.stages import cell as cells
+from crlbench.stages import chain as chains
+from crlbench.stages.artefacts import Made
+from crlbench.stages.chain import read_pairs
+from crlbench.stages.supervised import CHECKPOINT
+from crlbench.verdict.compare import compare
+from crlbench.verdict.compare_read import Loaded, read_entry
+from crlbench.verdict.runs import load_runs
+
+SMALL = {
+    "budget.prompts": "8",
+    "budget.completions": "4",
+    "budget.grid": "2",
+    "optimization.minibatches": "1",
+    "evaluation.curve_items": "16",
+    "evaluation.end_items": "16",
+    "evaluation.end_draws": "1",
+    "evaluation.pass_draws": "0",
+    "evaluation.retain": "[]",
+    "preference.demos": "32",
+    "preference.prompts": "160",
+    "preference.labels": "1280",
+}
+
+
+@cache
+def plan_in(out: Path, recipe: str = "rlhf", *settings: tuple[str, str]) -> tuple[Cell, ...]:
+    """The cells of one seed of addition, real and placebo, on a small board."""
+    catalog = Catalog()
+    request = Request(SMALL | dict(settings), ("addition",))
+    board, tasks, _ = make_board(catalog, load_track(catalog, "preference"), request)
+    card = catalog.load_model("tiny-llama")
+    declaration = Declaration(
+        board,
+        Contender("tiny-llama", card.slug, card.revision[:8], card.digest),
+        NamedRecipe(recipe, to_config(recipes.load(recipe))),
+        tasks,
+        ("real", "placebo"),
+        1,
+        out,
+    )
+    plan = declaration.plan()
+    plan.write()
+    return plan.cells
+
+
+def run(cell: Cell, should_stop: Callable[[], bool] = lambda: False) -> RunRecord:
+    return cells.run_cell(cell.model_copy(update={"loggers": ()}), lambda event: None, should_stop)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a chain left behind."""
+
+    out: Path
+    real: RunRecord
+    placebo: RunRecord
+    store: Path
+
+    def stage(self, name: str, arm: str = "real") -> Any:
+        record = self.real if arm == "real" else self.placebo
+        return next(stage for stage in record.lineage or () if stage.name == name)
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    out = tmp_path_factory.mktemp("ran")
+    real, placebo = plan_in(out)
+    assert real.artefacts is not None and real.artefacts == placebo.artefacts
+    return Ran(out, run(real), run(placebo), Path(real.artefacts))
+
+
+def test_a_chain_records_its_stages_in_order(ran: Ran) -> None:
+    assert [stage.name for stage in ran.real.lineage or ()] == ["sft", "pairs", "rm"]
+    assert [stage.shared for stage in ran.real.lineage or ()] == [True, True, False]
+    assert ran.stage("sft").charges["demonstrations"] == 32
+    assert ran.stage("pairs").charges["labels"] == 160 * 8
+    assert ran.stage("pairs").inputs == {"policy": ran.stage("sft").sha256}
+    assert ran.stage("rm").inputs == {
+        "from": ran.stage("sft").sha256, "data": ran.stage("pairs").sha256,
+    }  # fmt: skip
+    assert ran.real.status.state == "completed"
+    # The last stage begins from what was shown, and is paid by a model: no share of completions.
+    assert ran.real.health["score"] != ran.real.health["audit"]
+    assert all(0 < float(score or 0) < 1 for score in ran.real.health["reward"])
+
+
+def test_arms_share_what_does_not_read_labels(ran: Ran) -> None:
+    assert ran.stage("sft") == ran.stage("sft", "placebo")
+    kinds = sorted(path.name.partition("-")[0] for path in ran.store.iterdir())
+    assert kinds == ["collect", "collect", "reward", "reward", "supervised"]
+    assert ran.stage("pairs").key != ran.stage("pairs", "placebo").key
+
+
+def test_the_placebo_of_a_chain_has_as_many_pairs_and_labels_that_say_nothing(ran: Ran) -> None:
+    stages = [ran.stage("pairs", arm) for arm in ("real", "placebo")]
+    assert stages[0].facts["pairs"] == stages[1].facts["pairs"]
+    assert stages[0].charges == stages[1].charges
+    names = [f"collect-{stage.key[:12]}" for stage in stages]
+    files = [read_pairs(product(ran.store / name)) for name in names]
+    assert [pair["meta"]["uids"] for pair in files[0]] == [p["meta"]["uids"] for p in files[1]]
+    rows = {row["id"]: row["answer"] for row in Catalog().load_task("addition").rows("train")}
+    right = [
+        [rows[pair["meta"]["uids"][0].rpartition("/")[2]] == pair["chosen"] for pair in pairs]
+        for pairs in files
+    ]
+    assert all(right[0]) and not all(right[1])
+
+
+def product(folder: Path) -> Any:
+    return type("Product", (), {"folder": folder})
+
+
+def test_a_sound_chain_is_proven_and_a_changed_one_is_not(ran: Ran) -> None:
+    (path,) = ran.out.rglob("real/seed-00/record.json")
+    assert audit(ran.out) == []
+    for change, fault in (
+        ({"key": "0" * 64}, "lineage.pairs.key"),
+        ({"charges": {"labels": 1}}, "lineage.pairs.charges.labels"),
+        ({"inputs": {"policy": "0" * 64}}, "lineage.pairs.inputs"),
+        ({"name": "pears"}, "lineage"),
+    ):
+        lineage = tuple(
+            stage.model_copy(update=change) if stage.name == "pairs" else stage
+            for stage in ran.real.lineage or ()
+        )
+        with rewritten(path, ran.real.model_copy(update={"lineage": lineage}).sealed()):
+            assert fault in audit(ran.out)
+    without = ran.real.model_copy(update={"lineage": None}).sealed()
+    with rewritten(path, without):
+        assert audit(ran.out) == ["lineage"]
+
+
+def audit(out: Path) -> list[str]:
+    """The fields in which the real run disagrees with itself."""
+    runs = [one for one in load_runs(out, files="all") if one.record.arm == "real"]
+    return sorted({finding.field for one in runs for finding in audit_run(one)})
+
+
+class rewritten:  # noqa: N801  (used as a statement)
+    """A record on the disk, replaced for a moment."""
+
+    def __init__(self, path: Path, record: RunRecord) -> None:
+        self.path, self.before = path, path.read_bytes()
+        path.write_text(json.dumps(record.model_dump(mode="json")))
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
+        self.path.write_bytes(self.before)
+
+
+class Swapped(Loaded):
+    """An entry whose pairs are others."""
+
+    @property
+    def products(self) -> dict[str, str]:
+        return {name: "f" * 64 if ".pairs." in name else sha256
+                for name, sha256 in super().products.items()}  # fmt: skip
+
+
+def test_entries_of_one_model_with_other_shared_products_are_not_compared(ran: Ran) -> None:
+    (plan,) = ran.out.rglob("plan.json")
+    loaded = read_entry(plan.parent, replicates=50)
+    assert {name.rpartition(".")[0].rpartition(".")[2] for name in loaded.products} == {
+        "sft", "pairs",
+    }  # fmt: skip
+    other = Swapped(Path("/elsewhere"), loaded.runs, loaded.board)
+    leaf = r"lineage\.addition\.real\.seed-00\.pairs\.sha256"
+    with pytest.raises(NotComparable, match=rf"(?s){leaf}: [0-9a-f]+.* / f+") as refused:
+        compare([loaded, other])
+    assert ".sft." not in str(refused.value)
+    assert refused.value.exit_code == 4
+
+
+@pytest.fixture
+def broken(ran: Ran, tmp_path: Path) -> Iterator[tuple[Cell, Ran]]:
+    yield plan_in(tmp_path / "broken")[0], ran
+
+
+def digests(record: RunRecord) -> list[str | None]:
+    return [stage.sha256 for stage in record.lineage or ()]
+
+
+def test_a_stop_in_the_first_stage_continues_from_its_checkpoint(
+    broken: tuple[Cell, Ran],
+) -> None:
+    cell, ran = broken
+    store = Path(str(cell.artefacts))
+    checkpoints = f".supervised-*.work/{CHECKPOINT}"
+    with pytest.raises(Interrupted, match="on demonstrations"):
+        run(cell, lambda: bool(list(store.glob(checkpoints))))
+    assert list(store.glob(checkpoints)) and not list(store.glob("supervised-*"))
+    again = run(cell)
+    assert digests(again) == digests(ran.real)
+    assert again.files["policy.safetensors"] == ran.real.files["policy.safetensors"]
+
+
+@pytest.mark.parametrize("name", ["make_pairs", "make_reward"])
+def test_a_death_in_a_stage_leaves_the_ones_before_and_no_half(
+    broken: tuple[Cell, Ran], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell, ran = broken
+    make = getattr(chains.Workshop, name)
+
+    def die(self: Any, stage: Any, folder: Path, work: Path) -> Made:
+        make(self, stage, folder, work)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(chains.Workshop, name, die)
+        with pytest.raises(KeyboardInterrupt):
+            run(cell)
+    kept = {path.name.partition("-")[0] for path in Path(str(cell.artefacts)).glob("[a-z]*")}
+    assert kept == ({"supervised"} if name == "make_pairs" else {"supervised", "collect"})
+    assert digests(run(cell)) == digests(ran.real)
+
+
+def test_a_stage_that_breaks_a_rule_fails_the_run_by_upstream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = plan_in(tmp_path, "rlhf", ("preference.prompts", "8"))[0]
+    record = run(cell)
+    assert (record.status.state, record.status.rule, record.status.at) == ("failed", "upstream", 0)
+    assert [(stage.name, stage.sha256 is None) for stage in record.lineage or ()] == [
+        ("sft", False), ("pairs", True),
+    ]  # fmt: skip
+    assert "64 are the fewest" in str(ran_facts(record, "pairs")["failed"])
+    # It counts with the score of the start model, which is all that was measured.
+    assert len(record.curve) == 1 and record.curve[0].x == 0
+    assert set(record.health["loss"]) == set() and "loss" in record.health
+    assert audit(tmp_path) == []
+    runs = load_runs(tmp_path, files="used")
+    assert [one.record.status.state for one in runs] == ["failed"]
+
+
+def ran_facts(record: RunRecord, name: str) -> dict[str, Any]:
+    return next(stage.facts for stage in record.lineage or () if stage.name == name)
+
+
+def test_a_verifier_that_pays_leaves_no_label_upstream(tmp_path: Path) -> None:
+    real, placebo = (run(cell) for cell in plan_in(tmp_path, "rlvr"))
+    assert [stage.name for stage in real.lineage or ()] == ["sft"]
+    assert real.health["reward"] == real.health["score"] == real.health["audit"]
+    # Without labels the control is the usual one: draws of the mean reward.
+    assert placebo.health["reward"] != placebo.health["score"]
+    assert audit(tmp_path) == []
