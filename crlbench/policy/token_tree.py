@@ -84,6 +84,23 @@ class TokenTree:
         return firsts
 
     @cached_property
+    def paths(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Whole prompts, (P, C + L) int64: where their tokens stand in the one row, left padded
+        with any; which are real, bool; and (C + M,) int64, where in all paths, one after the
+        other, each token of trunk and nodes stands first."""
+        prompts, length = self.nodes.shape
+        whole = self.trunk + length
+        columns = torch.arange(whole)
+        missing = length - self.prompt_mask.sum(1, keepdim=True)
+        places = columns - missing
+        own = self.trunk + self.nodes[:, (columns - self.trunk).clamp(min=0)]
+        paths = torch.where(places < self.trunk, places.clamp(min=0), own)
+        of_trunk = torch.arange(self.trunk) + missing[0]
+        rows, columns = self.firsts // length, self.firsts % length
+        of_nodes = rows * whole + self.trunk + columns
+        return paths, places >= 0, torch.cat([of_trunk, of_nodes])
+
+    @cached_property
     def ends(self) -> Tensor:
         """(P,) int64: where the last token of each prompt stands in the one row."""
         return self.trunk + self.nodes[:, -1]
