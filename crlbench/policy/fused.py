@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from crlbench.policy.attention import NAME
 from crlbench.policy.fused_layers import Map, Past, Place, family_of, linear_modules
 from crlbench.policy.head import at_least_float32
 from crlbench.policy.state_space import (
@@ -34,17 +33,17 @@ ROPE = ("default", "linear", "llama3")
 def serves(backbone: Any) -> bool:
     """Whether :func:`decoder_states` computes what a backbone computes.
 
-    Its layers must be of one family, without a sliding window, on the CPU and not quantised; its
-    linear layers must be plain ones, with an adapter of plain ones at most.
+    Its layers must be of one family, on the CPU and not quantised, with a sliding window only where
+    the family's are served; its linear layers must be plain ones, with an adapter of plain ones at most.
     """
     decoder = backbone.get_decoder()
     family, config = family_of(decoder), backbone.config.get_text_config()
     rotary = getattr(decoder, "rotary_emb", None)
     return (
         family is not None
-        and config._attn_implementation == NAME
+        and config._attn_implementation == family.attention
         and all(family.fits(config, layer) for layer in decoder.layers)
-        and getattr(config, "sliding_window", None) is None
+        and (family.windows or getattr(config, "sliding_window", None) is None)
         and (rotary is None or rotary.rope_type in ROPE)
         and getattr(backbone, "hf_quantizer", None) is None
         and not any(hasattr(module, "unshard") for module in backbone.modules())  # FSDP2

@@ -13,6 +13,11 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 from torch.nn import functional
+from transformers.models.deepseek_v3.modeling_deepseek_v3 import (
+    DeepseekV3DecoderLayer,
+    DeepseekV3MLP,
+)
+from transformers.models.gemma2.modeling_gemma2 import Gemma2DecoderLayer
 from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXLayer
 from transformers.models.granitemoehybrid.modeling_granitemoehybrid import (
     GraniteMoeHybridDecoderLayer,
@@ -22,14 +27,18 @@ from transformers.models.mistral.modeling_mistral import MistralDecoderLayer
 from transformers.models.phi.modeling_phi import PhiDecoderLayer
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
 
-from crlbench.policy.head import product_dtype
+from crlbench.policy.attention import NAME
+from crlbench.policy.head import at_least_float32, product_dtype
 from crlbench.policy.operations import rms_norm, rotate, swiglu
 from crlbench.policy.state_space import gated_norm
 
 Map = Callable[[int, str, Any, Tensor], Tensor]
 """From a layer's number, the name of one of its linear layers, that module and its input: what it
 puts out."""
-OF_ALL = ("k_proj", "v_proj", "query_key_value", "in_proj")
+OF_ALL = (
+    *("k_proj", "v_proj", "query_key_value"),
+    *("in_proj", "kv_a_proj_with_mqa", "kv_b_proj"),
+)
 """The linear layers of the last decoder layer that run for every token: others may read them."""
 GELU = {"gelu": "none", "gelu_new": "tanh", "gelu_fast": "tanh", "gelu_pytorch_tanh": "tanh"}
 """The kind of ``torch``'s GELU by the name that a config gives the activation."""
@@ -81,9 +90,9 @@ class Place:
         return rotate(x, cos, sin)
 
     def attend(self, module: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """(rows, q, heads * width): what tokens read, from (rows, tokens, heads, width)."""
+        """(rows, q, heads, width): what tokens read, from (rows, tokens, heads, width)."""
         heads = (y.transpose(1, 2) for y in (query, key, value))
-        return self.past.attend(self.number, module, *heads).flatten(2)
+        return self.past.attend(self.number, module, *heads)
 
 
 @dataclass(frozen=True)
@@ -99,7 +108,11 @@ class Family:
     norm: Callable[[Any, Tensor], Tensor]
     """States after the last norm of a decoder."""
     fits: Callable[[Any, Any], bool]
-    """Whether a config and its first layer ask for nothing else than ``run`` does."""
+    """Whether a config and a layer ask for nothing else than ``run`` does."""
+    attention: str = NAME
+    """What transformers calls the attention whose numbers are those of ``run``."""
+    windows: bool = False
+    """Whether layers may see a sliding window alone, as their attention modules say."""
 
 
 def family_of(decoder: Any) -> Family | None:
@@ -140,7 +153,7 @@ def _separate_heads(attend: Any, h: Tensor, place: Place) -> Tensor:
 
     key, value = place.turn(heads("k_proj", h)), heads("v_proj", h)
     query = place.turn(heads("q_proj", place.some(h)), some=True)
-    return place.attend(attend, query, key, value)
+    return place.attend(attend, query, key, value).flatten(2)
 
 
 # Llama, Mistral and Qwen2: root mean square norm, rotary positions, SwiGLU.
@@ -232,7 +245,7 @@ def _neox(layer: Any, x: Tensor, place: Place) -> Tensor:
     heads = place.apply("query_key_value", attend.query_key_value, h)
     query, key, value = heads.unflatten(-1, (-1, 3 * attend.head_size)).chunk(3, dim=-1)
     query = place.turn(place.some(query), some=True)
-    read = place.attend(attend, query, place.turn(key), value)
+    read = place.attend(attend, query, place.turn(key), value).flatten(2)
     x = place.some(x)
     after = x + place.apply("dense", attend.dense, read.to(dtype))
     seen = x if layer.use_parallel_residual else after
@@ -267,11 +280,114 @@ def _fits_phi(config: Any, _: Any) -> bool:
     return config.hidden_act in GELU and not any(dropouts) and not config.qk_layernorm
 
 
+# Gemma 2: norms before and after each half, GELU in the gate, capped scores, sliding windows.
+
+
+def _rms_from_1(norm: Any, x: Tensor, dtype: torch.dtype) -> Tensor:
+    """A norm whose weights are stored as what they differ from 1."""
+    return rms_norm(x, 1 + at_least_float32(norm.weight), norm.eps, dtype)
+
+
+def _gemma(layer: Any, x: Tensor, place: Place) -> Tensor:
+    dtype, attend, mlp = product_dtype(x), layer.self_attn, layer.mlp
+    read = _separate_heads(attend, _rms_from_1(layer.input_layernorm, x, dtype), place)
+    out = place.apply("o_proj", attend.o_proj, read.to(dtype))
+    x = place.some(x) + _rms_from_1(layer.post_attention_layernorm, out, x.dtype)
+    h = _rms_from_1(layer.pre_feedforward_layernorm, x, dtype)
+    gate, up = (place.apply(name, getattr(mlp, name), h) for name in ("gate_proj", "up_proj"))
+    out = place.apply("down_proj", mlp.down_proj, functional.gelu(gate, approximate="tanh") * up)
+    return x + _rms_from_1(layer.post_feedforward_layernorm, out, x.dtype)
+
+
+def _fits_gemma(config: Any, layer: Any) -> bool:
+    return (
+        config.hidden_activation == "gelu_pytorch_tanh"
+        and layer.self_attn.is_causal
+        and not config.attention_dropout
+    )
+
+
+# DeepSeek V3: keys and values from one short vector, and experts, whose modules run as they are.
+
+
+def _latent_linear(layer: Any) -> dict[str, Any]:
+    attend, mlp = layer.self_attn, layer.mlp
+    queries = ("q_proj",) if attend.q_lora_rank is None else ("q_a_proj", "q_b_proj")
+    of_attention = _named(attend, *queries, "kv_a_proj_with_mqa", "kv_b_proj", "o_proj")
+    if type(mlp) is not DeepseekV3MLP:
+        return of_attention
+    return of_attention | _named(mlp, "gate_proj", "up_proj", "down_proj")
+
+
+def _latent(layer: Any, x: Tensor, place: Place) -> Tensor:
+    dtype, attend, mlp = product_dtype(x), layer.self_attn, layer.mlp
+    read = _latent_attention(attend, _rms(layer.input_layernorm, x, dtype), place)
+    x = place.some(x) + place.apply("o_proj", attend.o_proj, read.to(dtype))
+    norm = layer.post_attention_layernorm
+    if type(mlp) is not DeepseekV3MLP:
+        return x + mlp(_rms(norm, x, x.dtype))
+    h = _rms(norm, x, dtype)
+    gate, up = (place.apply(name, getattr(mlp, name), h) for name in ("gate_proj", "up_proj"))
+    return x + place.apply("down_proj", mlp.down_proj, swiglu(gate, up))
+
+
+def _latent_attention(attend: Any, h: Tensor, place: Place) -> Tensor:
+    """(rows, q, heads * width): what tokens read, from ``h`` (rows, t, H)."""
+    widths = [attend.qk_nope_head_dim, attend.qk_rope_head_dim]
+    some, dtype = place.some(h), h.dtype
+    if attend.q_lora_rank is None:
+        query = place.apply("q_proj", attend.q_proj, some)
+    else:
+        short = place.apply("q_a_proj", attend.q_a_proj, some)
+        short = _rms(attend.q_a_layernorm, short, dtype)
+        query = place.apply("q_b_proj", attend.q_b_proj, short)
+    short = place.apply("kv_a_proj_with_mqa", attend.kv_a_proj_with_mqa, h)
+    short, turning = short.split([attend.kv_lora_rank, widths[1]], dim=-1)
+    pairs = place.apply("kv_b_proj", attend.kv_b_proj, _rms(attend.kv_a_layernorm, short, dtype))
+    pairs = pairs.unflatten(-1, (attend.num_heads, -1))
+    key, value = pairs.split([widths[0], attend.v_head_dim], dim=-1)
+    pairwise = attend.config.rope_interleave
+    turned = place.turn(_halves(turning.unsqueeze(2), pairwise))
+    key = torch.cat([key, turned.expand(-1, -1, attend.num_heads, -1)], dim=-1)
+    still, turning = query.unflatten(-1, (attend.num_heads, -1)).split(widths, dim=-1)
+    query = torch.cat([still, place.turn(_halves(turning, pairwise), some=True)], dim=-1)
+    # Values as wide as keys, which the fast kernels of attention ask for.
+    wide = functional.pad(value, (0, key.shape[-1] - value.shape[-1]))
+    return place.attend(attend, query, key, wide)[..., : value.shape[-1]].flatten(2)
+
+
+def _halves(x: Tensor, pairwise: bool) -> Tensor:
+    """Heads whose coordinates stand in two halves. Those of queries and of keys may be put into
+    any other order, which is one for both."""
+    return x.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2) if pairwise else x
+
+
+def _fits_latent(config: Any, layer: Any) -> bool:
+    attend = layer.self_attn
+    return (
+        config.hidden_act == "silu"
+        and not config.attention_dropout
+        and attend.v_head_dim <= attend.qk_head_dim
+    )
+
+
 LLAMA = Family(_llama_linear, _llama, lambda d, ids: d.embed_tokens(ids), _final_rms, _is_silu)
 FAMILIES: Mapping[type, Family] = {
     LlamaDecoderLayer: LLAMA,
     MistralDecoderLayer: LLAMA,
     Qwen2DecoderLayer: LLAMA,
+    Gemma2DecoderLayer: Family(
+        _llama_linear,
+        _gemma,
+        lambda d, ids: d.embed_tokens(ids),
+        lambda d, x: _rms_from_1(d.norm, x, x.dtype),
+        _fits_gemma,
+        attention="eager",
+        windows=True,
+    ),
+    DeepseekV3DecoderLayer: Family(
+        _latent_linear, _latent, lambda d, ids: d.embed_tokens(ids), _final_rms, _fits_latent
+    ),
     GraniteMoeHybridDecoderLayer: Family(
         _hybrid_linear, _hybrid, _embed_hybrid, _final_rms, _fits_hybrid
     ),

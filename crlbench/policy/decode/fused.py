@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from crlbench.policy.attention import attend_capped, score_cap, window_of
 from crlbench.policy.decode.state_rows import StateRows
 from crlbench.policy.fused import apply_linear, decoder_states, tree_states
 from crlbench.policy.fused_layers import Map, mixer_of
@@ -120,7 +121,9 @@ class FusedRows:
         (rows, _, _, width), heads = query.shape, key.shape[1]
         layer = self.store[self.shelves[number], :, :rows, :, : self.length]
         layer[0, :, :, -1:], layer[1, :, :, -1:] = key, value
-        sight = self.mask[:rows, None, None, : self.length] if self.padded else None
+        sight = self._sight(rows, window_of(module))
+        if (cap := score_cap(module)) is not None:
+            return attend_capped(module, query, layer[0], layer[1], sight, cap)
         with torch.autocast("cpu", enabled=False):
             read = scaled_dot_product_attention(
                 query.reshape(rows, heads, -1, width),
@@ -130,6 +133,15 @@ class FusedRows:
                 scale=module.scaling,
             )
         return read.reshape(rows, 1, -1, width)
+
+    def _sight(self, rows: int, window: int | None) -> Tensor | None:
+        """(rows, 1, 1, length) bool: what the new tokens see; None where they see everything."""
+        seen = self.mask[:rows, : self.length]
+        if window is not None and window < self.length:
+            seen = seen & (seen.cumsum(1) > self.places + 1 - window)
+        elif not self.padded:
+            return None
+        return seen[:, None, None]
 
     def mix(self, number: int, module: Any, inputs: Tensor, step: Tensor) -> Tensor:
         """What the heads of a mixer put out for one new token of every row."""
