@@ -58,8 +58,8 @@ class OfflineLearner(Learner):
         self.seen: list[dict[str, Tensor]] = []
         self.trained_tokens = 0
 
-    def objective(self, rollout: Rollout, rows: Tensor) -> Objective:
-        """What a step on some rows (b,) int64 of an iteration's answers is taken on."""
+    def objective(self, batch: LessonBatch, rows: Tensor) -> Objective:
+        """What a step on some answers (b,) int64 of an iteration is taken on."""
         raise NotImplementedError
 
     def begin(self, batch: LessonBatch) -> None:
@@ -83,7 +83,7 @@ class OfflineLearner(Learner):
         self.trained_tokens = 0
         stats = []
         for rows in self.shuffled(batch.rollout.group, batch.iteration):
-            stats.append(self.step(self.objective(batch.rollout, rows)))
+            stats.append(self.step(self.objective(batch, rows)))
             self.trained_tokens += int(batch.rollout.action_mask[rows].sum())
         self.finish_iteration(batch, stats)
         give_back()

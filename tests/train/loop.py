@@ -103,10 +103,20 @@ def watch_steps(module, before=lambda objective: None, after=lambda done: None):
     module.update = WatchedUpdate(module.update, before, after)
 
 
-def fit(module, folder, *, stop=lambda: False, resume=False, before=None, loggers=(), device="cpu"):
-    """Train a module as a run does; returns the recorder."""
+def fit(
+    module,
+    folder,
+    *,
+    stop=lambda: False,
+    resume=False,
+    before=None,
+    loggers=(),
+    device="cpu",
+    stream=None,
+):
+    """Train a module as a run does, on prompts or on a ``stream``; returns the recorder."""
     c, budget = module.conditions, module.conditions.budget
-    stream = PromptStream(
+    stream = stream or PromptStream(
         PROMPTS,
         seed=module.seed,
         per_iteration=budget.prompts,
