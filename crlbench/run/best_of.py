@@ -123,8 +123,7 @@ class OptimisationProbe:
             "items": self.items,
             "draws": self.draws,
             "best_of": [
-                vars(row) | {"interval": [row.interval.low, row.interval.high]}
-                for row in self.rows
+                vars(row) | {"interval": [row.interval.low, row.interval.high]} for row in self.rows
             ],
             "reward_model": vars(quality) | {"pairs": quality.pairs.model_dump(mode="json")},
             "curve": {"form": curve.form, "finding": curve.finding}

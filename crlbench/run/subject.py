@@ -227,6 +227,7 @@ def answers_of(task: Task, reader: Reader, conditions: Conditions, device: str) 
         evaluation=evaluation_sampler(task, reader, conditions),
         scale=conditions.data.reward_scale,
         kind=conditions.data.reward,
+        gold=None if task.card.reward_model is None else verifier_of(task),
     )
 
 
