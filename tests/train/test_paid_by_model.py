@@ -15,7 +15,7 @@ from crlbench.reward.score import Score
 from crlbench.run.mend import curve_csv
 from crlbench.run.record import curve_point
 from crlbench.train.stream import make_batch
-from tests.train.loop import PROMPTS, conditions, digits, fit, make
+from tests.train.loop import PROMPTS, conditions, fit, make
 
 
 def even(texts, answers):
