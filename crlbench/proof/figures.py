@@ -310,6 +310,17 @@ def check_cost(facts: Facts) -> Iterator[Finding]:
     yield from facts.differs("cost.flops_estimate", stored.get("flops_estimate"), flops, why)
 
 
+BOUNDS = {
+    "gold": (0.0, 1.0),
+    "audit": (0.0, 1.0),
+    "kl": (-math.inf, math.inf),  # an estimate from few completions may be below 0
+    "kl_se": (0.0, math.inf),
+}
+"""What a point may say beyond a learned reward."""
+START_KL = 0.01
+"""Nats per completion by which rounding may move the start model from itself."""
+
+
 def check_curve(facts: Facts) -> Iterator[Finding]:
     """Every point stands on the grid, and its score is the mean of its items."""
     points = facts.record.curve
@@ -317,11 +328,27 @@ def check_curve(facts: Facts) -> Iterator[Finding]:
     for j, point in enumerate(points[: facts.evaluations]):
         yield from _check_place(facts, j, point)
         yield from _check_score(facts, f"curve[{j}]", "score", point.items_ref, point.score, None)
+        yield from _check_beyond(facts, j, point)
     for name in ("bytes", "tokens", "updates"):
         totals = [getattr(point, name) for point in points]
         for j, (before, after) in enumerate(zip(totals, totals[1:], strict=False), start=1):
             if after < before:
                 yield facts.finding(f"curve[{j}].{name}", after, f"at least {before}", "a total")
+
+
+def _check_beyond(facts: Facts, j: int, point: CurvePoint) -> Iterator[Finding]:
+    """What a point says beyond a learned reward: all or nothing, alike at all points, in bounds."""
+    expected = facts.record.curve[0].gold is not None
+    for name, (low, high) in BOUNDS.items():
+        value, where = getattr(point, name), f"curve[{j}].{name}"
+        if (value is not None) != expected:
+            why = "every figure at every point, or none"
+            yield facts.finding(where, value, "a number" if expected else None, why)
+        elif value is not None and not (low <= value <= high and math.isfinite(value)):
+            yield facts.finding(where, value, f"finite, {low:g} to {high:g}")
+    if j == 0 and point.kl is not None and abs(point.kl) > START_KL:
+        why = "the policy is the start model"
+        yield facts.finding("curve[0].kl", point.kl, f"at most {START_KL} off 0", why)
 
 
 def _check_place(facts: Facts, j: int, point: CurvePoint) -> Iterator[Finding]:

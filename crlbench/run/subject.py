@@ -184,6 +184,11 @@ def scorer_of(task: Task, device: str = "cpu") -> Scorer:
     """
     if task.card.reward_model is not None:
         return learned_scorer(task, device)
+    return verifier_of(task)
+
+
+def verifier_of(task: Task) -> Scorer:
+    """The task's verifier, as :func:`scorer_of`; where a reward model pays, what is right."""
     return lambda texts, answers: score(
         task.judge_of("verify", texts, answers), texts, answers, task.name
     )
@@ -222,6 +227,7 @@ def answers_of(task: Task, reader: Reader, conditions: Conditions, device: str) 
         evaluation=evaluation_sampler(task, reader, conditions),
         scale=conditions.data.reward_scale,
         kind=conditions.data.reward,
+        gold=None if task.card.reward_model is None else verifier_of(task),
     )
 
 

@@ -6,7 +6,7 @@ import hashlib
 import math
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from crlbench.contract.events import Emit, progress
 from crlbench.contract.records import DIGESTED_ITERATIONS
 from crlbench.train.learner import Learner
 from crlbench.train.loggers import SCORE
-from crlbench.train.requests import Examination
+from crlbench.train.requests import Examination, Truth
+from crlbench.types import all_or_none
 
 TOTALS = ("prompts", "completions", "updates", "tokens", "bytes", "trained_tokens")
 
@@ -98,11 +99,12 @@ class RunRecorder(Callback):
 
     def on_validation_end(self, trainer: L.Trainer, module: Any) -> None:
         scores = torch.cat([e.scores for e in self._pending])
+        truth = beyond([e.truth for e in self._pending])
         self._pending = []
         counts = {name: self.totals[name] for name in ("prompts", "bytes", "tokens", "updates")}
         score = float(scores.double().mean())
         point = {"score": score, "items": scores.tolist()}
-        self.curve.append({"x": self.totals["completions"], **counts, **point})
+        self.curve.append({"x": self.totals["completions"], **counts, **point, **truth})
         self.wall.append(time.monotonic() - self._started)
         self._log(trainer, {SCORE: score})
         self._progress(module)
@@ -116,6 +118,21 @@ class RunRecorder(Callback):
         score = self.curve[-1]["score"] if self.curve else None
         iterations = module.conditions.budget.iterations
         self.emit(progress("train", module.iterations_done, iterations, reward, score))
+
+
+def beyond(parts: Sequence[Truth | None]) -> dict[str, float]:
+    """What a point of the curve says beyond a learned reward; nothing where a verifier pays."""
+    truths = all_or_none("Examination.truth", parts)
+    if truths is None:
+        return {}
+    truth = Truth.joined(truths)
+    error = truth.kl.std(correction=1) / math.sqrt(len(truth.kl)) if len(truth.kl) > 1 else 0.0
+    return {
+        "gold": float(truth.gold.double().mean()),
+        "audit": float(truth.audit.double().mean()),
+        "kl": float(truth.kl.mean()),
+        "kl_se": float(error),
+    }
 
 
 CHECKPOINT_SHARE = 0.02

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -93,6 +93,15 @@ class Collector(Protocol):
         ...
 
 
+@runtime_checkable
+class PaidByModel(Protocol):
+    """A collector that knows what is right where a learned reward pays."""
+
+    def judged(self, rollout: Rollout, batch: PromptBatch) -> tuple[Tensor, Tensor] | None:
+        """(E,) each: gold and audit of an examined rollout; None where a verifier pays."""
+        ...
+
+
 @dataclass(frozen=True)
 class Answers:
     """Every prompt gets completions, which a verifier pays."""
@@ -109,6 +118,8 @@ class Answers:
     """What is paid: outcomes, or the right steps."""
     payer: Scorer | None = None
     """Pays completions of training; without one, ``scorer`` does, which scores evaluations."""
+    gold: Scorer | None = None
+    """The verifier, where ``scorer`` is a learned reward."""
 
     @property
     def pad(self) -> int:
@@ -171,6 +182,14 @@ class Answers:
         if self.auditor is None:
             return None
         return torch.tensor(outcomes_of(self.auditor, rollout, batch))
+
+    def judged(self, rollout: Rollout, batch: PromptBatch) -> tuple[Tensor, Tensor] | None:
+        """(B,) each: what both verifiers say of completions that a reward model pays; None where a
+        verifier pays."""
+        audit = self.audit(rollout, batch)
+        if self.gold is None or audit is None:
+            return None
+        return torch.tensor(outcomes_of(self.gold, rollout, batch)), audit
 
 
 @dataclass(frozen=True)

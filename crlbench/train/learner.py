@@ -11,7 +11,7 @@ import contextlib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import lightning as L
@@ -22,11 +22,11 @@ from crlbench.contract.conditions import Conditions
 from crlbench.policy.decode.loop import DrawKey
 from crlbench.policy.policy import Policy
 from crlbench.seeding import rng
-from crlbench.train.collect import Collector
+from crlbench.train.collect import Collector, PaidByModel
 from crlbench.train.optimizer import Displacement, TracedAdamW, Weights
 from crlbench.train.passes import Passes
 from crlbench.train.ranks import ALONE, Ranks, shard, whole, whole_weights
-from crlbench.train.requests import Examination
+from crlbench.train.requests import Examination, Truth
 from crlbench.train.reward import Reward
 from crlbench.types import PromptBatch, Rollout
 
@@ -287,8 +287,31 @@ class Learner(L.LightningModule):
         key = DrawKey(self.seed, "curve", self.iterations_done)
         part = batch.part(self.ranks.share(len(batch.uids)))
         with whole_weights(self.learning):
-            results = [self.collector.examine(self.learning, part, key)] if part.uids else []
+            results = [self.examine(part, key)] if part.uids else []
         self.last_examination = Examination.joined(self.ranks.gather(results), self.collector.pad)
+
+    @torch.no_grad()
+    def examine(self, batch: PromptBatch, key: DrawKey) -> Examination:
+        """Items of an evaluation; where a reward model pays, also what is right, and the KL."""
+        done = self.collector.examine(self.learning, batch, key)
+        if not isinstance(self.collector, PaidByModel) or not self.learning.has_reference:
+            return done
+        judged = self.collector.judged(done.rollout, batch)
+        if judged is None:
+            return done
+        return replace(done, truth=Truth(*judged, self.drift(done.rollout)))
+
+    def drift(self, rollout: Rollout) -> Tensor:
+        """(B,) summed log-ratios of the policy and the start model over sampled completions.
+
+        Evaluations sample at temperature 1. In float32 decoding knows the policy's side.
+        """
+        passes = Passes(self.learning, 1.0, ALONE, self.device)
+        policy = rollout.behavior_logprobs
+        if self.conditions.hardware.precision != "fp32":
+            policy, _ = passes.of_learner(rollout)
+        ratios = (policy.double() - passes.of_reference(rollout).double()).cpu()
+        return torch.where(rollout.action_mask.cpu(), ratios, 0.0).sum(dim=1)
 
     # -- what is kept ----------------------------------------------------------------------------
 
