@@ -68,6 +68,17 @@ class UpdateStats(StepStats, RolloutStats, total=False):
     """Everything that is watched in one iteration."""
 
 
+class EpisodeStats(TypedDict, total=False):
+    """One iteration's episodes, of a task of several turns; absent where there are none."""
+
+    turns: Annotated[float, "mean turns of the policy in an episode"]
+    faults: Annotated[float, "share of its turns that were a fault"]
+    illegal: Annotated[float, "share of its turns that the rules refuse, though well-formed"]
+    malformed: Annotated[float, "share of its turns that try to call a tool and are no call"]
+    forked_rows: Annotated[float, "mean rows of an episode that a turn could not continue"]
+    tool_calls: Annotated[float, "mean calls of tools in an episode"]
+
+
 def meanings(stats: type) -> dict[str, str]:
     """Name -> what it is and its unit."""
     hints = get_type_hints(stats, include_extras=True)
@@ -77,6 +88,10 @@ def meanings(stats: type) -> dict[str, str]:
 STEP_STATS = meanings(StepStats)
 ROLLOUT_STATS = meanings(RolloutStats)
 UPDATE_STATS = STEP_STATS | ROLLOUT_STATS
+"""Columns of every record."""
+EPISODE_STATS = meanings(EpisodeStats)
+"""Columns that the records of environments have besides."""
+ALL_STATS = UPDATE_STATS | EPISODE_STATS
 
 
 def mean_stats(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -35,17 +35,18 @@ ROUNDED = 1e-6
 _SHARES = (
     "score", "audit", "truncated", "truncated_right", "truncated_wrong", "repetition",
     "repetition_right", "repetition_wrong", "ess", "kept_fraction", "uniform_groups",
-    "clip_fraction", "clip_low", "clip_high",
+    "clip_fraction", "clip_low", "clip_high", "faults", "illegal", "malformed",
 )
 _SIZES = (
     "length", "length_right", "length_wrong", "kl_coefficient", "entropy", "behavior_gap",
     "grad_norm", "update_norm", "value_loss", "ratio_p01", "ratio_p50", "ratio_p99", "ratio_max",
-    "approx_kl", "approx_kl_k2", "reference_kl_k2", "reference_kl_k3",
+    "approx_kl", "approx_kl_k2", "reference_kl_k2", "reference_kl_k3", "forked_rows", "tool_calls",
 )
 BOUNDS = {
     **dict.fromkeys(_SHARES, (0.0, 1.0)),
     **dict.fromkeys(_SIZES, (0.0, math.inf)),
     "group_variance": (0.0, 0.25),
+    "turns": (1.0, math.inf),
     "update_cosine": (-1.0, 1.0),
     "explained_variance": (-math.inf, 1.0),
 }

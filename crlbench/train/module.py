@@ -46,7 +46,8 @@ class Iteration:
     """What one iteration leaves behind for the recorder."""
 
     health: dict[str, float]
-    """The names of :data:`~crlbench.contract.dynamics.UPDATE_STATS`; NaN stands for no value."""
+    """The names of :data:`~crlbench.contract.dynamics.UPDATE_STATS`, and of ``EPISODE_STATS`` where
+    the task is an environment; NaN stands for no value."""
     counts: dict[str, int]
     rollout: Rollout
     """Everything that was sampled, kept or not."""
@@ -274,6 +275,8 @@ class PolicyOptimization(Learner):
         health |= self.rollout_metrics.of(
             collected.rollout, collected.reward, sampled, experience, notes.gap, collected.audit
         )
+        if collected.tally is not None:
+            health |= collected.tally.figures()
         self.check_decoding(health["behavior_gap"])
         health["kl_per_completion"] = counts.pop("kl_per_completion", math.nan)
         health["kl_coefficient"] = self.kl_coefficient

@@ -10,7 +10,7 @@ import pytest
 from crlbench.algo.part import parts_of
 from crlbench.algo.recipe import AXES
 from crlbench.cli import COMMANDS
-from crlbench.contract.dynamics import ROLLOUT_STATS, STEP_STATS
+from crlbench.contract.dynamics import EPISODE_STATS, ROLLOUT_STATS, STEP_STATS
 from crlbench.errors import INTERNAL, OK, CrlbenchError
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +26,7 @@ def table(rows: dict[str, str]) -> str:
 
 def test_the_dynamics_page_lists_every_name_with_its_meaning() -> None:
     text = (DOCS / "dynamics.md").read_text()
-    for stats in (STEP_STATS, ROLLOUT_STATS):
+    for stats in (STEP_STATS, ROLLOUT_STATS, EPISODE_STATS):
         expected = table({n: m.replace("|", "\\|") for n, m in stats.items()})
         assert expected in text, f"docs/dynamics.md should hold:\n{expected}"
 
