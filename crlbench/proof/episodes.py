@@ -96,13 +96,13 @@ def check_played(facts: Facts, rows: Rows, task: Task) -> Iterator[Finding]:
     for number, (episode, row) in enumerate(zip(facts.run.episodes(), rows, strict=True), start=1):
         field, said = f"line {number}: ", _sayings(episode)
         assert said is not None
+        yield from _misread(facts, field, said, task)
         start = read_start(row["answer"])
         try:
             again = describe(task.environment, start, said)
         except ValidationError as error:
             yield facts.finding(f"{field}said", str(error), "a whole episode", file=EPISODES)
             continue
-        yield from _misread(facts, field, said, task)
         again |= {"uid": row["uid"], "x": row["x"]}
         yield from _differences(facts, field, episode, again)
         score, why = again["scores"][start.seat], f"played again; {EPISODES}"
@@ -112,7 +112,7 @@ def check_played(facts: Facts, rows: Rows, task: Task) -> Iterator[Finding]:
 def _misread(facts: Facts, field: str, said: Sayings, task: Task) -> Iterator[Finding]:
     """Turns with other calls or another fault of form than their text has."""
     for turn, (value, _) in enumerate(said):
-        cut = isinstance(value, dict) and value["cut"] is True
+        cut = isinstance(value, dict) and value.get("cut") is True
         again = said_value(read_text(task.environment, _text(value), cut))
         why = "read in the text again"
         yield from facts.differs(f"{field}turn {turn}: said", value, again, why, EPISODES)
