@@ -79,7 +79,8 @@ def _add_task(options: Namespace) -> int:
         f"pytest {shlex.quote(str(scaffold.test))}",
     ]
     if scaffold.environment:
-        commands.append(f"crlbench show task {scaffold.name} --play{_catalog(inside, scaffold.root)}")
+        flag = _catalog(inside, scaffold.root)
+        commands.append(f"crlbench show task {scaffold.name} --play{flag}")
     print_result(options, {"files": paths, "next": commands}, [*paths, *_next(commands)])
     return OK
 

@@ -7,6 +7,7 @@ found by playing it again. The numbers of tokens alone do not follow; they are b
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -78,7 +79,7 @@ def _check_turns(facts: Facts) -> Iterator[Finding]:
         total = (turns or 0.0) * rows
         counts = [total, *((share or 0.0) * total for share in shares)]
         for name, count in zip(names, counts, strict=True):
-            if not is_whole(count):
+            if not math.isfinite(count) or not is_whole(count):
                 expected = f"a whole number of turns in {rows} episodes"
                 yield facts.finding(f"health.{name}[{i}]", health[name][i], expected)
         if counts[2] > counts[1] * (1 + ROUNDED):

@@ -269,7 +269,8 @@ def listed(environment: Environment, cases: Sequence[Sequence[Any]]) -> list[str
 TRIALS: Mapping[str, Callable[..., Any]] = {
     trial.__name__: trial
     for trial in (
-        *(endings, faults, leaks, listed, moves, null_scores, reached, recited, scripted, slips, steps),
+        *(endings, faults, leaks, listed, moves, null_scores, reached, recited, scripted, slips),
+        steps,
     )
 }
 """Everything that can be tried, by name."""

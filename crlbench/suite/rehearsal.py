@@ -25,7 +25,7 @@ def require_kind(code: types.ModuleType, kind: str) -> None:
     """
     if kind != "environment" and hasattr(code, ENVIRONMENT):
         raise ValidationError(
-            f"{code.__file__}: defines {ENVIRONMENT}, so CARD must say \"kind\": \"environment\"; "
+            f'{code.__file__}: defines {ENVIRONMENT}, so CARD must say "kind": "environment"; '
             f"it says {kind!r}."
         )
     if kind == "environment" and code.CARD.get("golds", True):

@@ -5,8 +5,8 @@ one seat, a script the other: it plays at random, greedily, or as well as one ca
 is not in the set, or more than is left, forfeits the game: it scores 0, and the other seat a half.
 
 Sets have 2 or 3 numbers from 1 to 9 that share no divisor: with one, the game is that of a smaller
-set, move for move. Level 1 begins with at most 19, level 2 with 20 to 29, level 3 with 30 to 39. The
-key is the pile and the set.
+set, move for move. Level 1 begins with at most 19, level 2 with 20 to 29, level 3 with 30 to 39.
+The key is the pile and the set.
 """
 
 from __future__ import annotations

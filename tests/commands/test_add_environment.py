@@ -1,4 +1,4 @@
-"""``crlbench add task --environment``: what it writes is played, frozen and learned as it stands."""
+"""``crlbench add task --environment``: what it writes is frozen, played and learned at once."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ def added(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_it_keeps_every_rule_as_it_stands(
-    added: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_keeps_every_rule_as_it_stands(added: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["validate", str(added / "tasks" / "my-game")]) == 0
     assert "my-game 0.1.0: keeps every rule" in capsys.readouterr().out
 

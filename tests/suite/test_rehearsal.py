@@ -1,4 +1,4 @@
-"""What people get wrong in an environment of their own is said by row and line when it is frozen."""
+"""What is wrong in an environment of one's own is said by row and line when it is frozen."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MISTAKES = {
     ),
     "a view that is too long": (
         ("max_observation_bytes=48", "max_observation_bytes=8"),
-        "train-00000: observe returned .*; allowed: at most 8 bytes, and these are 1[0-9]; the gold",
+        "train-00000: observe returned .*; allowed: at most 8 bytes, and these are 1[0-9]; the",
     ),
     "a score of one number": (
         (SCORE, "    return 1.0"),
@@ -53,7 +53,7 @@ MISTAKES = {
     ),
     "no golds": (
         ('    "golds": False,\n', ""),
-        "answers of an environment are starts and no completions, so CARD must say \"golds\": False",
+        "answers of an environment are starts .*, so CARD must say \"golds\": False",
     ),
 }  # fmt: skip
 

@@ -166,9 +166,7 @@ def test_the_script_begins_where_the_policy_has_the_second_seat() -> None:
 
 def test_the_random_script_takes_every_number_alike() -> None:
     """By the dice: numbers in [0, 1) are cut into equal parts."""
-    drawn = [
-        TASK.code.rival("random", STATE, Draw(f"{key}", "rival", 0)) for key in range(3000)
-    ]
+    drawn = [TASK.code.rival("random", STATE, Draw(f"{key}", "rival", 0)) for key in range(3000)]
     for number in "123":
         assert abs(drawn.count(number) / 3000 - 1 / 3) < 4.0 * math.sqrt(2 / 9 / 3000)
 
