@@ -15,6 +15,8 @@ from crlbench.verdict.samples import Sample
 SHOWN_EPISODES = 3
 """Starts of each task, with the episode before and after."""
 SHOWN_TURNS = 16
+SHOWN_PARTS = 8
+"""Messages of one observation, calls and payments of one turn."""
 SHOWN_CHARACTERS = 400
 """Of one observation, or of one text that was said."""
 
@@ -61,7 +63,7 @@ def _pair(before: Played, after: Played) -> dict[str, Any]:
 def _rules(episode: StoredEpisode) -> list[str]:
     """What the system tells the model first."""
     told = next((turn.observation for turn in episode.turns if turn.observation), [])
-    return [one.content for one in told if one.role == "system"]
+    return [one.content for one in told if one.role == "system"][:SHOWN_PARTS]
 
 
 def _side(sample: Sample, episode: StoredEpisode, rules: set[str]) -> dict[str, Any]:
@@ -82,9 +84,9 @@ def _turns(episode: StoredEpisode, rules: set[str]) -> Iterator[dict[str, Any]]:
         yield {
             "number": number,
             "who": _who(episode, turn),
-            "told": [(_clean(one.role, 20), _clean(one.content)) for one in told],
+            "told": [(_clean(one.role, 20), _clean(one.content)) for one in told[:SHOWN_PARTS]],
             "said": _clean(spoken.text),
-            "calls": [_call(call.name, call.arguments) for call in spoken.calls],
+            "calls": [_call(call.name, call.arguments) for call in spoken.calls[:SHOWN_PARTS]],
             "notes": [*_notes(turn, spoken)],
         }
 
@@ -104,7 +106,7 @@ def _notes(turn: StoredTurn, spoken: Spoken) -> Iterator[str]:
         yield f"malformed: {_clean(spoken.malformed, 120)}"
     if spoken.cut:
         yield "cut off at the cap"
-    for seat, value in enumerate(turn.paid):
+    for seat, value in enumerate(turn.paid[:SHOWN_PARTS]):
         if value:
             to = f" to seat {seat}" if len(turn.paid) > 1 else ""
             yield f"paid {wording.number(value, 2)}{to}"

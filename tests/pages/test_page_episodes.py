@@ -12,7 +12,12 @@ import pytest
 
 from crlbench.disk.names import EPISODES
 from crlbench.errors import ValidationError
-from crlbench.pages.page_episodes import SHOWN_EPISODES, SHOWN_TURNS, episode_panels
+from crlbench.pages.page_episodes import (
+    SHOWN_EPISODES,
+    SHOWN_PARTS,
+    SHOWN_TURNS,
+    episode_panels,
+)
 from crlbench.pages.page_samples import sample_panels
 from crlbench.pages.report import render_page
 from crlbench.site import runs as run_pages
@@ -112,6 +117,9 @@ def test_long_episodes_say_what_is_left_out(tmp_path: Path) -> None:
     (panel,) = episode_panels(["addition"], [*board(tmp_path, spoil)])
     side = panel["pairs"][0]["before"]
     assert len(side["turns"]) == SHOWN_TURNS
+    turn = side["turns"][0]
+    assert len(turn["told"]) == len(turn["calls"]) == SHOWN_PARTS
+    assert len(turn["notes"]) == SHOWN_PARTS + 3
     assert side["more"] == 9 * len(played()[0][0]["turns"]) - SHOWN_TURNS > 0
 
 

@@ -273,10 +273,10 @@ class _Entry:
             return
         rows = [asdict(sample) for sample in run.samples()]
         try:
-            yield from check_items(facts, rows, task)
-            spoken = [*check_spoken(facts, rows, task.card.kind)]
-            yield from spoken
-            if task.card.kind == "environment" and not spoken:
+            problems = [*check_items(facts, rows, task)]
+            problems += check_spoken(facts, rows, task.card.kind)
+            yield from problems
+            if task.card.kind == "environment" and not problems:
                 yield from check_played(facts, rows, task)
         except EnvironmentUnfit as error:
             note = f"What the samples of {record.task.name} are of was not compared: {error}"
