@@ -42,12 +42,12 @@ WATCHED_OF_FROZEN = (
 _SHARES = (
     "score", "audit", "truncated", "truncated_right", "truncated_wrong", "repetition",
     "repetition_right", "repetition_wrong", "ess", "kept_fraction", "uniform_groups",
-    "clip_fraction", "clip_low", "clip_high", "pair_accuracy",
+    "clip_fraction", "clip_low", "clip_high", "pair_accuracy", "faults", "illegal", "malformed",
 )
 _SIZES = (
     "length", "length_right", "length_wrong", "kl_coefficient", "entropy", "behavior_gap",
     "grad_norm", "update_norm", "value_loss", "ratio_p01", "ratio_p50", "ratio_p99", "ratio_max",
-    "approx_kl", "approx_kl_k2", "reference_kl_k2", "reference_kl_k3",
+    "approx_kl", "approx_kl_k2", "reference_kl_k2", "reference_kl_k3", "forked_rows", "tool_calls",
 )
 BOUNDS = {
     **dict.fromkeys(_SHARES, (0.0, 1.0)),
@@ -55,6 +55,7 @@ BOUNDS = {
     **dict.fromkeys(("chosen_logp", "rejected_logp"), (-math.inf, 0.0)),
     "kept_mass": (0.0, math.inf),
     "group_variance": (0.0, 0.25),
+    "turns": (1.0, math.inf),
     "update_cosine": (-1.0, 1.0),
     "explained_variance": (-math.inf, 1.0),
 }

@@ -18,6 +18,7 @@ import numpy as np
 
 from crlbench.contract.arms import PAID_BY_TASK
 from crlbench.contract.conditions import diff, leaves
+from crlbench.contract.dynamics import EPISODE_STATS
 from crlbench.contract.machine import machine_class
 from crlbench.contract.records import (
     BEYOND,
@@ -47,7 +48,7 @@ TENSORS = {
 OF_TOKENS = (
     "score", "reward", "audit", "length", "length_right", "length_wrong", "truncated",
     "truncated_right", "truncated_wrong", "repetition", "repetition_right", "repetition_wrong",
-    "group_variance", "uniform_groups", "tokens", "bytes",
+    "group_variance", "uniform_groups", "tokens", "bytes", *EPISODE_STATS,
 )
 """Figures that follow from the sampled tokens alone: no machine rounds them otherwise."""
 

@@ -22,6 +22,7 @@ from crlbench.play.assemble import Rows, assemble
 from crlbench.play.loop import play
 from crlbench.play.record import sayings
 from crlbench.play.seats import Table, visits
+from crlbench.play.tally import Tally, tally
 from crlbench.policy.decode.loop import DrawKey, Sampler, training_draws
 from crlbench.policy.policy import Policy
 from crlbench.reward.env import start_text, transcript
@@ -47,19 +48,27 @@ class Collected:
     audit: Tensor | None = None
     """(B,) what a second verifier says, one of each row as in ``reward``; nothing is learned from
     it. None without one."""
+    tally: Tally | None = None
+    """What happened in the episodes; None where every prompt is answered once."""
 
     @staticmethod
     def joined(parts: Sequence[Collected], pad: int) -> Collected:
         """The rows of several, in order; ``pad`` is the token that fills narrower rows up.
 
         Raises:
-            ValueError: some of them were audited, and others were not.
+            ValueError: some of them were audited or are of episodes, and others are not.
         """
         rollout = Rollout.concatenate([part.rollout for part in parts], pad)
         width = rollout.completion_ids.shape[1]
         reward = Reward.concatenate([part.reward for part in parts], width)
         audits = all_or_none("Collected.audit", [part.audit for part in parts])
-        return Collected(rollout, reward, None if audits is None else torch.cat(audits))
+        tallies = all_or_none("Collected.tally", [part.tally for part in parts])
+        return Collected(
+            rollout,
+            reward,
+            None if audits is None else torch.cat(audits),
+            None if tallies is None else Tally.joined(tallies),
+        )
 
 
 class Collector(Protocol):
@@ -229,7 +238,8 @@ class Play:
             answers = [start_text(episode.start) for episode in episodes]
             outcomes = [float(score.outcome) for score in self.auditor(texts, answers)]
             audit = torch.tensor([outcomes[number] for number in rows.episode], device=device)
-        return Collected(rows.rollout, self._reward(rows), audit)
+        counts = tally(episodes, self.table.appends)
+        return Collected(rows.rollout, self._reward(rows), audit, counts)
 
     @torch.no_grad()
     def examine(self, policy: Policy, batch: PromptBatch, key: DrawKey) -> Examination:

@@ -123,7 +123,8 @@ class Iteration:
     """What one iteration leaves behind for the recorder."""
 
     health: dict[str, float]
-    """The names of :data:`~crlbench.contract.dynamics.STATS`; NaN stands for no value."""
+    """The names of :data:`~crlbench.contract.dynamics.STATS`, and of ``EPISODE_STATS`` where the
+    task is an environment; NaN stands for no value."""
     counts: dict[str, int]
     rollout: Rollout
     """Everything that was sampled or read, kept or not."""

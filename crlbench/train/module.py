@@ -234,6 +234,8 @@ class PolicyOptimization(Learner):
         health |= self.rollout_metrics.of(
             collected.rollout, collected.reward, sampled, experience, notes.gap, collected.audit
         )
+        if collected.tally is not None:
+            health |= collected.tally.figures()
         self.check_decoding(health["behavior_gap"])
         health["kl_per_completion"] = counts.pop("kl_per_completion", math.nan)
         health["kl_coefficient"] = self.kl_coefficient

@@ -12,7 +12,13 @@ from crlbench.algo.part import parts_of
 from crlbench.algo.recipe import AXES
 from crlbench.algo.supervised import SupervisedRecipe
 from crlbench.cli import COMMANDS
-from crlbench.contract.dynamics import FROZEN_STATS, PAIR_STATS, ROLLOUT_STATS, STEP_STATS
+from crlbench.contract.dynamics import (
+    EPISODE_STATS,
+    FROZEN_STATS,
+    PAIR_STATS,
+    ROLLOUT_STATS,
+    STEP_STATS,
+)
 from crlbench.errors import INTERNAL, OK, CrlbenchError
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +35,7 @@ def table(rows: dict[str, str]) -> str:
 def test_the_dynamics_page_lists_every_name_with_its_meaning() -> None:
     text = (DOCS / "dynamics.md").read_text()
     of_pairs = {name: text for name, text in PAIR_STATS.items() if name not in FROZEN_STATS}
-    for stats in (STEP_STATS, ROLLOUT_STATS, FROZEN_STATS, of_pairs):
+    for stats in (STEP_STATS, ROLLOUT_STATS, FROZEN_STATS, of_pairs, EPISODE_STATS):
         expected = table({n: m.replace("|", "\\|") for n, m in stats.items()})
         assert expected in text, f"docs/dynamics.md should hold:\n{expected}"
 
