@@ -1,9 +1,9 @@
 """The corpus of the models ``tiny-*-play``: single turns, and episodes played by scripts.
 
-A quarter of the documents are those of the second mix (:mod:`corpus`). The others are of one seat's
-part of an episode, in one of two histories: *restate*, one turn alone behind all that the seat
-must know; *append*, all its turns in one document, each behind what is new. Scripts blunder, so
-that a model that samples what it has read has something to learn.
+Most documents are of one seat's part of an episode, in one of two histories: *restate*, one turn
+alone behind all that the seat must know; *append*, all its turns in one document, each behind what
+is new. The others are those of the second mix (:mod:`corpus`). Scripts blunder, so that a model
+that samples what it has read has something to learn.
 
 A document is a pure function of its number. No evaluation key occurs: an episode is told up to the
 first turn in which a seat meets one, as a start or as an item of another task.
@@ -40,34 +40,34 @@ class PlayMix:
     """Shares of the corpus; worlds sum to 1."""
 
     single: corpus.Mix = corpus.SECOND
-    episodes: float = 0.75
+    episodes: float = 0.85
     """Share of the documents that are episodes."""
     worlds: dict[str, float] = field(
         default_factory=lambda: {
-            "guess": 0.16,
-            "relay-sum": 0.20,
-            "lookup": 0.20,
-            "calc": 0.14,
-            "shop": 0.04,
-            "take": 0.06,
-            "tictactoe": 0.06,
-            "kuhn": 0.03,
-            "bargain": 0.03,
-            "whisper": 0.04,
-            "crew": 0.04,
+            "guess": 0.34,
+            "relay-sum": 0.15,
+            "lookup": 0.16,
+            "calc": 0.15,
+            "shop": 0.01,
+            "take": 0.05,
+            "tictactoe": 0.05,
+            "kuhn": 0.02,
+            "bargain": 0.02,
+            "whisper": 0.03,
+            "crew": 0.02,
         }
     )
     blunders: dict[str, float] = field(
         default_factory=lambda: {
-            "guess": 0.4,
-            "relay-sum": 0.1,
-            "lookup": 0.1,
-            "calc": 0.2,
+            "guess": 0.25,
+            "relay-sum": 0.05,
+            "lookup": 0.05,
+            "calc": 0.1,
             "shop": 0.2,
         }
     )
     """Share of a world's turns that are drawn from the legal ones; half where it is not named."""
-    illegal: float = 0.125
+    illegal: float = 0.0625
     """Share of the episodes with one illegal turn."""
 
     def blunders_of(self, world: str) -> float:

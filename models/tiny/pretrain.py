@@ -75,7 +75,7 @@ PRETRAINING = Schedule(
 )
 RATES: dict[str, float] = {}
 """Peak learning rates of sizes whose own was chosen: by the loss on answers, each read once."""
-PLAYING = replace(PRETRAINING, updates=500, learning_rate=8e-4, warmup=50)
+PLAYING = replace(PRETRAINING, updates=800, warmup=50)
 PLAY_CONTEXT = 5120
 """Context of the models that have read episodes: the longest episode that the limits of ``shop``
 allow fits into it. Documents have at most 256 tokens."""
