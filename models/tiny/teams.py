@@ -79,7 +79,7 @@ def _crew_numbers(state: State) -> list[int]:
 
 
 def _crew_legal(state: State) -> Container[str]:
-    return _Sums(state["most"]) if state["seat"] == 0 else _NUMERALS
+    return (_Sums(state["most"]), _NUMERALS, _NUMERALS, _MARKS)[state["seat"]]
 
 
 class _Sums(Container[str]):
@@ -95,6 +95,8 @@ class _Sums(Container[str]):
 
 
 _NUMERALS = frozenset(map(str, range(1000)))
+_MARKS = frozenset(f"{number:02}" for number in range(100))
+"""A digit for the problem and one for the plan."""
 
 
 def _crew_apply(state: State, text: str) -> State:
