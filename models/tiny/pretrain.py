@@ -39,7 +39,6 @@ from scoring import Score, read_split, score
 from training import Row, Schedule, train
 from transformers import AutoModelForCausalLM, __version__
 from transformers.utils import logging
-from worlds import WORLDS
 
 from crlbench import seeding
 from crlbench.contract.model_card import read_model_card
@@ -91,6 +90,8 @@ FINE_TUNING = Schedule(
     max_grad_norm=1.0,
     pool=8,
 )
+PLAYED_TASKS = ("guess", "relay-sum", "lookup", "calc")
+"""Environments of the model card."""
 PLAY_SPLITS = {"id": (96, 4), "hard": (32, 4), "format": (30, 4)}
 """Split -> (starts, episodes of each) of the model card."""
 PLAY_MIX = episodes.PlayMix()
@@ -190,15 +191,15 @@ def measure(model: Any, seed: int, families: Iterable[str]) -> dict[str, dict[st
 def measure_play(folder: Path, model: Any) -> dict[str, dict[str, PlayScore]]:
     """Scores by split and environment."""
     return {
-        split: {task: play_score(folder, model, task, split, *size) for task in WORLDS}
+        split: {task: play_score(folder, model, task, split, *size) for task in PLAYED_TASKS}
         for split, size in PLAY_SPLITS.items()
     }
 
 
 def data_statement(name: str) -> str:
     """What a model was trained on, in words."""
-    mix = mix_of(name)
-    count = updates_of(name) * PRETRAINING.batch
+    former = start_of(name) or name
+    mix, count = mix_of(former), updates_of(former) * PRETRAINING.batch
     shares = ", ".join(f"{family} {100 * share:.3g}%" for family, share in mix.families.items())
     levels = ", ".join(f"level {level} {share:.0%}" for level, share in mix.levels.items())
     text = (
@@ -210,7 +211,7 @@ def data_statement(name: str) -> str:
         share = f"{mix.noise:.0%} carry the answer to another item."
         text += f" From document {mix.clean:,} on, {share}"
     if name in PLAY:
-        text = f"{start_of(name)}: {data_statement(start_of(name) or '')} {play_statement()}"
+        text += f" These are the data of {former}. {play_statement()}"
     if name == SFT:
         rows = FINE_TUNING.updates * FINE_TUNING.batch
         text += (
@@ -224,12 +225,12 @@ def play_statement() -> str:
     """What the episodes are that a model has read, in words."""
     mix, count = PLAY_MIX, PLAYING.updates * PLAYING.batch
     worlds = ", ".join(f"{world} {share:.0%}" for world, share in mix.worlds.items())
+    blunders = ", ".join(f"{world} {mix.blunders_of(world):.0%}" for world in mix.worlds)
     return (
         f"Then {count:,} documents, of which {mix.episodes:.0%} are of episodes ({worlds}; half of"
-        " them one turn behind its whole view, half all turns of a seat), played by scripts whose"
-        f" turns are drawn from the legal ones in {mix.blunders_of('guess'):.0%} (guess) or another"
-        f" share of cases; {mix.illegal:.1%} of the episodes have one illegal turn. No evaluation"
-        " key occurs."
+        " them one turn behind its whole view, half all turns of a seat). Scripts play them: a"
+        f" share of their turns is drawn from the legal ones ({blunders}), and {mix.illegal:.1%}"
+        " of the episodes have one illegal turn. No evaluation key occurs."
     )
 
 

@@ -76,6 +76,10 @@ def _world(
 
 
 def _guess_keys(state: State) -> set[Key]:
+    """A range that is no start's, as most are after a guess, is no item."""
+    count = state["high"] - state["low"] + 1
+    if count not in {numbers for numbers, _ in load_task("guess").LEVELS.values()}:
+        return set()
     return {("guess", f"{state['low']}-{state['high']}:{state['hidden']}")}
 
 
@@ -94,7 +98,8 @@ def _guess_illegal(state: State, rng: random.Random) -> str:
 
 def _relay_keys(state: State) -> set[Key]:
     terms = [str(state["last"]), *map(str, state["terms"])]
-    return {("relay-sum", "+".join(terms))} | addition_key(terms[:2])
+    is_start = len(terms) - 1 in load_task("relay-sum").TERMS.values()
+    return ({("relay-sum", "+".join(terms))} if is_start else set()) | addition_key(terms[:2])
 
 
 def _relay_blunder(state: State, rng: random.Random) -> str:
@@ -113,8 +118,9 @@ def _no_number(state: State, rng: random.Random) -> str:
 
 def _lookup_keys(state: State) -> set[Key]:
     terms = state["terms"]
-    key = "+".join(sorted(term + state["store"].get(term, "") for term in terms))
-    return {("lookup", key)} | addition_key(terms)
+    if not any(map(str.isalpha, terms)):
+        return addition_key(terms)
+    return {("lookup", "+".join(sorted(term + state["store"].get(term, "") for term in terms)))}
 
 
 def _lookup_blunder(state: State, rng: random.Random) -> str:
