@@ -69,6 +69,22 @@ DESIGNS = {
         fixed={"budget.iterations_per_point": "2"},
         budget=True,
     ),
+    "play": Design(
+        panel=("tiny-llama-play",),
+        tasks=("lookup", "calc"),
+        seeds=1,
+        grid={"optimization.learning_rate": ("5e-5", "1e-4", "2e-4")},
+        fixed={"evaluation.retain": "[]"},
+        budget=False,
+    ),
+    "tools": Design(
+        panel=("tiny-llama-play",),
+        tasks=("guess", "relay-sum"),
+        seeds=1,
+        grid={"optimization.learning_rate": ("5e-5", "1e-4", "2e-4")},
+        fixed={"evaluation.retain": "[]"},
+        budget=False,
+    ),
     "small": Design(
         panel=("smollm2-135m-instruct", "gemma-3-270m", "qwen2.5-coder-0.5b-instruct"),
         tasks=("sequences@1.0.0",),

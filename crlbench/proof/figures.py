@@ -13,9 +13,9 @@ from crlbench.contract.dynamics import FROZEN_STATS, PAIR_STATS, STATS
 from crlbench.contract.experience import prompts_of
 from crlbench.contract.records import CurvePoint, SplitScore
 from crlbench.contract.verification import Finding
-from crlbench.disk.names import ITEMS
+from crlbench.disk.names import EPISODES, ITEMS
 from crlbench.proof.facts import Facts
-from crlbench.stats.measures import PASS, PASS_SPLITS, TRAIN_GREEDY
+from crlbench.stats.measures import BLIND, PASS, PASS_SPLITS, TRAIN_GREEDY
 from crlbench.stats.pass_at_k import pass_by_k
 from crlbench.verdict.arm_agreement import must_differ, wrong_share
 
@@ -391,6 +391,8 @@ def _sizes(facts: Facts) -> dict[str, dict[str, Any]]:
     if e.pass_draws:
         many = {"start": e.pass_draws, "end": e.pass_draws}
         sizes |= {n + PASS: sizes[n] | many for n in PASS_SPLITS if n in sizes}
+    if e.blind_draws and EPISODES in facts.record.files:
+        sizes[BLIND] = fresh | {"start": e.blind_draws, "end": e.blind_draws}
     if facts.record.arm == "mode":
         sizes[TRAIN_GREEDY] = {"n": None, "start": 1, "end": 1}
     return sizes | {f"retain/{m}": {"n": None, "start": 1, "end": 1} for m in e.retain}

@@ -303,6 +303,7 @@ def calibrate(cell: Cell) -> Figures:
     per_row = (evaluated - second) / e.curve_items
     items = (e.end_draws + 1) * e.curve_items + len(own_splits(task)) * e.end_items
     items += len(e.retain) * e.retain_items + e.pass_draws * (e.curve_items + e.end_items)
+    items += e.blind_draws * e.curve_items
     return {
         "startup_s": startup,
         "iteration_s": second - first,

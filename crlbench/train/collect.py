@@ -214,6 +214,8 @@ class Play:
     """Factor of the reward."""
     kind: Literal["outcome", "process"] = "outcome"
     """What is paid: the score of an episode, or what each turn earned."""
+    exchanged: bool = False
+    """Whether evaluations exchange observations among their starts (:class:`Table`)."""
 
     @property
     def pad(self) -> int:
@@ -245,7 +247,8 @@ class Play:
     def examine(self, policy: Policy, batch: PromptBatch, key: DrawKey) -> Examination:
         """Play episodes, each start by its own dice."""
         device = batch.prompt_ids.device
-        table = replace(self.table, sampler=self.evaluation or self.table.sampler)
+        sampler = self.evaluation or self.table.sampler
+        table = replace(self.table, sampler=sampler, exchanged=self.exchanged)
         starts = visits(batch.uids, batch.answers, batch.completions_per_prompt, key, trains=False)
         episodes = play(policy, table, starts, key, device)
         scores = torch.tensor([episode.scores[episode.start.seat] for episode in episodes])

@@ -105,6 +105,8 @@ class Request(Generic[C]):
     draws: int = 1
     audited: bool = False
     """Whether the collector's second verifier scores the same completions."""
+    together: int | None = None
+    """Items that are examined at once, whatever the ranks; None: as many as fit."""
 
 
 class Row(NamedTuple):
