@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from crlbench.commands.console import print_result
-from crlbench.commands.flags import file_target
+from crlbench.commands.flags import RUNS, file_target
 from crlbench.errors import OK, UsageError
 
 SUFFIXES = {".html": "html", ".htm": "html", ".json": "json", ".md": "md", ".txt": "text"}
 """What the name of ``--out`` says about the format; a name without an ending says nothing."""
-RUNS = "runs"
-"""Where evaluate leaves runs."""
 AXES = ("all", "efficiency", "stability", "generalization")
 BY = ("completions", "bytes", "updates", "time")
 FORMATS = ("text", "md", "json", "html")

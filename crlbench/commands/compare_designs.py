@@ -6,7 +6,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from crlbench.commands.compare import RUNS
+from crlbench.commands.flags import RUNS
 from crlbench.errors import UsageError
 
 

@@ -14,6 +14,8 @@ from typing import Any
 from crlbench.errors import EnvironmentUnfit, UsageError
 
 DEVICES = ("cpu", "cuda", "auto")
+RUNS = "runs"
+"""Where evaluate leaves runs."""
 LOGGERS = ("tensorboard", "csv", "wandb", "trackio", "none")
 INSTALLED_APART = ("wandb", "trackio")
 """Loggers whose packages do not come along."""
