@@ -60,7 +60,7 @@ class Family:
 def family_of(decoder: Any) -> Family | None:
     """The family of which all layers of a decoder are; None where these are of no one family."""
     kinds = {type(layer) for layer in getattr(decoder, "layers", ())}
-    families = {FAMILIES.get(kind, None) for kind in kinds}
+    families = {FAMILIES.get(kind) for kind in kinds}
     return families.pop() if len(families) == 1 else None
 
 

@@ -13,6 +13,7 @@ from crlbench.policy.decode.state_rows import StateRows
 from crlbench.policy.families import mixer_of
 from crlbench.policy.fused import apply_linear, decoder_states, tree_states
 from crlbench.policy.fused_layers import Map
+from crlbench.policy.head import at_least_float32
 from crlbench.policy.recording import Recording
 from crlbench.policy.token_tree import TokenTree
 from crlbench.types import PromptBatch
@@ -125,7 +126,7 @@ class FusedRows:
             return attend_capped(module, query, layer[0], layer[1], sight, cap)
         with torch.autocast("cpu", enabled=False):
             read = scaled_dot_product_attention(
-                query.reshape(rows, heads, -1, width),
+                at_least_float32(query).reshape(rows, heads, -1, width),
                 layer[0],
                 layer[1],
                 attn_mask=sight,
