@@ -38,7 +38,7 @@ PHASES = {
     "crlbench.train.module:PolicyOptimization.learn": "update",
     "crlbench.train.learner:Learner.validation_step": "evaluation",
 }
-"""Functions by the phase that they are. An iteration is measured without the evaluation after it."""
+"""Functions by the phase that they are. The evaluation after an iteration is no part of it."""
 
 
 def main() -> None:
@@ -125,7 +125,9 @@ class Watch:
         return watched
 
 
-def train(model: str, plan: str, task_name: str, recipe_name: str, folder: Path, watch: Any) -> None:
+def train(
+    model: str, plan: str, task_name: str, recipe_name: str, folder: Path, watch: Any
+) -> None:
     """A few iterations of a run, with an evaluation after each."""
     import torch
 

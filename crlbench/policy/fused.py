@@ -1,6 +1,6 @@
 """The decoder of a model, layer by layer, without the modules' own passes.
 
-Which families are served is said by :mod:`crlbench.policy.fused_layers`. Tokens of prompts and
+Which families are served is said by :mod:`crlbench.policy.families`. Tokens of prompts and
 completions are run as a tree, each distinct beginning once.
 """
 
@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from crlbench.policy.fused_layers import Map, Past, Place, family_of, linear_modules
+from crlbench.policy.families import family_of, linear_modules
+from crlbench.policy.fused_layers import Map, Past, Place
 from crlbench.policy.head import at_least_float32
 from crlbench.policy.state_space import (
     Stretch,
@@ -34,7 +35,8 @@ def serves(backbone: Any) -> bool:
     """Whether :func:`decoder_states` computes what a backbone computes.
 
     Its layers must be of one family, on the CPU and not quantised, with a sliding window only where
-    the family's are served; its linear layers must be plain ones, with an adapter of plain ones at most.
+    the family's are served; its linear layers must be plain ones, with an adapter of plain ones at
+    most.
     """
     decoder = backbone.get_decoder()
     family, config = family_of(decoder), backbone.config.get_text_config()
@@ -139,15 +141,14 @@ class TreePast:
         self.tree, self.last = tree, last
         self.look, self.look_at_state = look, look_at_state
 
-    def attend(
-        self, number: int, module: Any, query: Tensor, key: Tensor, value: Tensor
-    ) -> Tensor:
+    def attend(self, number: int, module: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """See :class:`crlbench.policy.fused_layers.Past`."""
         if self.look is not None:
             self.look(number, key, value)
         read = self.tree.attend_predictors if number == self.last else self.tree.attend
         return read(module, query, key, value)
 
+    @torch.autocast("cpu", enabled=False)
     def mix(self, number: int, module: Any, inputs: Tensor, step: Tensor) -> Tensor:
         """See :class:`crlbench.policy.fused_layers.Past`.
 
@@ -177,8 +178,8 @@ class TreePast:
     def _prompts(
         self, number: int, module: Any, stretch: Stretch, firsts: Tensor
     ) -> tuple[Tensor, list[Tensor]]:
-        """States at the ends of prompts, and what is put out for the tokens of the stem, (n, inner),
-        or for the last ones of prompts in the last layer."""
+        """States at the ends of prompts, and what is put out, (n, inner), for the tokens of the
+        stem, or in the last layer for the last ones of prompts."""
         if number == self.last:
             state, end = final_state(stretch, None), stretch.x[:, -1:]
             read = (stretch.look[:, -1].unsqueeze(2) @ state).reshape(end.shape)

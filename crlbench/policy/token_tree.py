@@ -217,9 +217,7 @@ class TokenTree:
     def split(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(1, heads, N, width) as (1, heads, C, width), (P, heads, L, width) and
         (P * G, heads, t, width)."""
-        trunk, nodes, rows = x[0].split(
-            [self.trunk, len(self.node_ids), self.ids.numel()], dim=1
-        )
+        trunk, nodes, rows = x[0].split([self.trunk, len(self.node_ids), self.ids.numel()], dim=1)
         if not self._apart:
             nodes = nodes.index_select(1, self.nodes.flatten())
         prompts = nodes.unflatten(1, tuple(self.nodes.shape)).transpose(0, 1)

@@ -25,9 +25,9 @@ from crlbench.policy import recording as recording_file
 from crlbench.policy.adapters import add_lora
 from crlbench.policy.decode import state_rows
 from crlbench.policy.decode.loop import DecodeLoop, DrawKey
+from crlbench.policy.families import linear_modules
 from crlbench.policy.fused import serves
 from crlbench.policy.fused_head import fused_statistics
-from crlbench.policy.fused_layers import OF_ALL, linear_modules
 from crlbench.policy.head import block_statistics
 from crlbench.policy.operations import rms_norm, rotate, swiglu
 from crlbench.policy.policy import Policy
@@ -279,20 +279,40 @@ def test_layers_that_do_not_fit_are_computed_again(monkeypatch):
     assert_alike(our_slopes, gradients(policy_of(MODELS["llama"]), rollout)[1])
 
 
-def test_under_autocast_a_recording_has_the_gradient_of_a_pass():
+def gap(one, other):
+    """How far gradients by name are from others, by the norm of those."""
+    both = [torch.cat([g[n].flatten() for n in sorted(g)]) for g in (one, other)]
+    return float((both[0] - both[1]).norm() / both[1].norm())
+
+
+@pytest.mark.parametrize("name", ["gemma2", "deepseek", "hybrid"])
+def test_under_autocast_gradients_are_at_most_twice_as_far_from_float32_as_those_of_the_modules(
+    name,
+):
     with torch.autocast("cpu", torch.bfloat16):
-        policy = policy_of(MODELS["llama"])
+        policy = policy_of(MODELS[name])
+        with policy.recording():
+            rollout = sampled(policy)
+        calls = counted(policy)
+        ours = gradients(policy, rollout)[1]
+        assert not calls
+        torch.clear_autocast_cache()
+        theirs = gradients(policy_of(MODELS[name], fast=False), rollout)[1]
+    exact = gradients(policy_of(MODELS[name], fast=False), rollout)[1]
+    assert 0 < gap(ours, exact) < 2 * gap(theirs, exact)
+
+
+@pytest.mark.parametrize("name", ["llama", "neox"])
+def test_under_autocast_a_recording_has_the_gradient_of_a_pass(name):
+    with torch.autocast("cpu", torch.bfloat16):
+        policy = policy_of(MODELS[name])
         with policy.recording():
             rollout = sampled(policy)
         recorded = gradients(policy, rollout)[1]
         torch.clear_autocast_cache()
-        fresh = gradients(policy_of(MODELS["llama"]), rollout)[1]
+        fresh = gradients(policy_of(MODELS[name]), rollout)[1]
         torch.clear_autocast_cache()
-        plain = gradients(policy_of(MODELS["llama"], fast=False), rollout)[1]
-
-    def gap(one, other):
-        both = [torch.cat([g[n].flatten() for n in sorted(g)]) for g in (one, other)]
-        return float((both[0] - both[1]).norm() / both[1].norm())
+        plain = gradients(policy_of(MODELS[name], fast=False), rollout)[1]
 
     # As far from one another as rounding to 8 bits makes any two of them.
     assert gap(recorded, fresh) < 0.02 and gap(recorded, plain) < 0.02

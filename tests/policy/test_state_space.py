@@ -33,9 +33,7 @@ def stretch_of(groups, seed=0):
     step = torch.rand((ROWS, TOKENS, HEADS), generator=random, dtype=torch.float64)
     decay = -step.cumsum(1) * torch.arange(1, HEADS + 1)
     shape = ROWS, TOKENS, groups, STATE
-    return Stretch(
-        normal(ROWS, TOKENS, HEADS, WIDTH), step, decay, normal(*shape), normal(*shape)
-    )
+    return Stretch(normal(ROWS, TOKENS, HEADS, WIDTH), step, decay, normal(*shape), normal(*shape))
 
 
 def states_of(groups, count):

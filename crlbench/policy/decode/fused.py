@@ -10,8 +10,10 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from crlbench.policy.attention import attend_capped, score_cap, window_of
 from crlbench.policy.decode.state_rows import StateRows
+from crlbench.policy.families import mixer_of
 from crlbench.policy.fused import apply_linear, decoder_states, tree_states
-from crlbench.policy.fused_layers import Map, mixer_of
+from crlbench.policy.fused_layers import Map
+from crlbench.policy.head import at_least_float32
 from crlbench.policy.recording import Recording
 from crlbench.policy.token_tree import TokenTree
 from crlbench.types import PromptBatch
@@ -114,9 +116,7 @@ class FusedRows:
         states = decoder_states(self.backbone, ids.unsqueeze(1), self.places, self, apply)
         self.states, self.places = states[self.slots, -1], self.places + 1
 
-    def attend(
-        self, number: int, module: Any, query: Tensor, key: Tensor, value: Tensor
-    ) -> Tensor:
+    def attend(self, number: int, module: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """What one new token of every row reads: heads that share keys are tokens of one head."""
         (rows, _, _, width), heads = query.shape, key.shape[1]
         layer = self.store[self.shelves[number], :, :rows, :, : self.length]
@@ -126,7 +126,7 @@ class FusedRows:
             return attend_capped(module, query, layer[0], layer[1], sight, cap)
         with torch.autocast("cpu", enabled=False):
             read = scaled_dot_product_attention(
-                query.reshape(rows, heads, -1, width),
+                at_least_float32(query).reshape(rows, heads, -1, width),
                 layer[0],
                 layer[1],
                 attn_mask=sight,
@@ -143,6 +143,7 @@ class FusedRows:
             return None
         return seen[:, None, None]
 
+    @torch.autocast("cpu", enabled=False)
     def mix(self, number: int, module: Any, inputs: Tensor, step: Tensor) -> Tensor:
         """What the heads of a mixer put out for one new token of every row."""
         return self.mixers[number].mix(module, inputs, step, self.inhabitants)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from crlbench.policy.state_space import Stretch, add_skip, read_inputs, tails
