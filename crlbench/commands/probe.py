@@ -131,7 +131,7 @@ def _best_of(
             subject = load_subject(model, tuple(map(str, catalog.extra)))
             probe = probe_optimisation(task, subject, plan, catalog)
             title = f"{task.name}, {model}: best of n of {probe.draws}, {probe.items} items"
-            notes = curve_sentences(probe.curve)
+            notes = curve_sentences(probe.curve, probe.lack)
             tables.append(best_of_table(title, probe.rows, notes).to_text())
             tables.append(f"\n{quality_table(probe.quality).to_text()}\n")
             probes.append(probe.as_json())

@@ -46,8 +46,10 @@ def best_of_table(title: str, rows: Iterable[Any], notes: Iterable[str]) -> Tabl
     return Table(BEST_OF, [*rows_of(BEST_OF, rows)], title=title, notes=(tuple(notes),))
 
 
-def curve_sentences(curve: OverOptimisation) -> list[str]:
-    """The fit and its finding, then peak and loss."""
+def curve_sentences(curve: OverOptimisation | None, lack: str) -> list[str]:
+    """The fit and its finding, then peak and loss; ``lack`` says why there is no fit."""
+    if curve is None:
+        return [wording.sentence(f"no fit: {lack}")]
     a, b, peak, at, loss = map(figure_text, curve.figures().values())
     return [
         f"Fit of gold: R(d) = {FORMULAS[curve.form]}, d = √KL, a = {a}, b = {b}: {curve.finding}.",
