@@ -119,11 +119,7 @@ def _best_of(
     options: Namespace, tasks: Sequence[Task], models: Mapping[str, Sequence[str]], catalog: Catalog
 ) -> int:
     """Print a table of best-of-n for each task and model."""
-    from crlbench.pages.over_optimisation import (
-        best_of_table,
-        curve_sentences,
-        quality_sentences,
-    )
+    from crlbench.pages.over_optimisation import best_of_table, curve_sentences, quality_table
     from crlbench.run.best_of import probe_optimisation
     from crlbench.run.probe import Plan
     from crlbench.run.subject import load_subject
@@ -134,17 +130,10 @@ def _best_of(
             note(options, f"{task.name}: {model}, {plan.rollouts} completions of each item ...")
             subject = load_subject(model, tuple(map(str, catalog.extra)))
             probe = probe_optimisation(task, subject, plan, catalog)
-            pairs, quality = probe.quality.pairs, probe.quality
-            notes = quality_sentences(
-                pairs.id,
-                (pairs.id_low, pairs.id_high),
-                quality.auc,
-                quality.variance,
-                quality.wrong_at_top,
-            )
             title = f"{task.name}, {model}: best of n of {probe.draws}, {probe.items} items"
-            notes = [*curve_sentences(probe.curve), *notes]
+            notes = curve_sentences(probe.curve, probe.lack)
             tables.append(best_of_table(title, probe.rows, notes).to_text())
+            tables.append(f"\n{quality_table(probe.quality).to_text()}\n")
             probes.append(probe.as_json())
     print_result(options, probes, tables)
     return OK

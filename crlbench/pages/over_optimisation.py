@@ -25,37 +25,35 @@ BEST_OF = (
 """Columns of the table of best-of-n, read from :class:`crlbench.run.best_of.BestOf`."""
 
 
+QUALITY = (
+    Column("pairs", "number", "share of held-out pairs in the right order", path="pairs.id"),
+    Column("low", "number", "lower end of its 95 % interval", path="pairs.id_low"),
+    Column("high", "number", "upper end", path="pairs.id_high"),
+    Column("auc", "number", "chance that a right completion of an item is paid more than a wrong"),
+    Column("variance", "number", "mean variance of the reward within an item"),
+    Column("wrong_at_top", "number", "share of wrong ones in the eighth that is paid most"),
+)
+"""Columns of a reward model, read from :class:`crlbench.run.best_of.RewardQuality`."""
+
+
+def quality_table(quality: Any) -> Table:
+    """What a reward model does on held-out pairs and on sampled completions."""
+    return Table(QUALITY, [*rows_of(QUALITY, [quality])], title="Reward model")
+
+
 def best_of_table(title: str, rows: Iterable[Any], notes: Iterable[str]) -> Table:
     """The table of best-of-n with its notes."""
     return Table(BEST_OF, [*rows_of(BEST_OF, rows)], title=title, notes=(tuple(notes),))
 
 
-def curve_sentences(curve: OverOptimisation) -> list[str]:
-    """The fit and its finding, then peak and loss."""
+def curve_sentences(curve: OverOptimisation | None, lack: str) -> list[str]:
+    """The fit and its finding, then peak and loss; ``lack`` says why there is no fit."""
+    if curve is None:
+        return [wording.sentence(f"no fit: {lack}")]
     a, b, peak, at, loss = map(figure_text, curve.figures().values())
     return [
         f"Fit of gold: R(d) = {FORMULAS[curve.form]}, d = √KL, a = {a}, b = {b}: {curve.finding}.",
         f"Gold is highest at d = {at}: {peak}. The last point is lower by {loss}.",
-    ]
-
-
-def quality_sentences(
-    accuracy: float, interval: tuple[float, float], auc: float | None, variance: float, top: float
-) -> list[str]:
-    """What a reward model does on held-out pairs and on sampled completions.
-
-    Args:
-        accuracy: share of held-out pairs that it orders rightly, with its interval.
-        auc: chance that it pays a right completion of an item more than a wrong one.
-        variance: mean variance of its rewards within items.
-        top: share of wrong completions among the eighth that it pays most.
-    """
-    number = wording.number
-    return [
-        f"Reward model: {number(accuracy)} [{number(interval[0])}, {number(interval[1])}] of the "
-        f"held-out pairs in the right order; AUC {number(auc)} on the completions sampled.",
-        f"Variance of the reward within an item {number(variance, 4)}; {wording.percent(top)} of "
-        "the eighth that it pays most are wrong.",
     ]
 
 

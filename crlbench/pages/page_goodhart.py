@@ -39,7 +39,7 @@ def _panel(paid: PaidByModel) -> dict[str, Any]:
 
 
 def _sentences(paid: PaidByModel) -> list[str]:
-    said = curve_sentences(paid.curve) if paid.curve else [wording.sentence(f"no fit: {paid.lack}")]
+    said = curve_sentences(paid.curve, paid.lack)
     if paid.curve and paid.curve.b.interval is None:
         said.append(f"{wording.count(paid.runs, 'run')}; an interval needs five.")
     if paid.left_out:

@@ -18,7 +18,7 @@ from crlbench.catalog.frozen import Task
 from crlbench.contract.conditions import PROTOCOL
 from crlbench.contract.sizes import DECODE_ROWS
 from crlbench.contract.task_card import PairAccuracy
-from crlbench.errors import UsageError
+from crlbench.errors import UsageError, ValidationError
 from crlbench.policy.decode.loop import DrawKey
 from crlbench.policy.policy import Policy
 from crlbench.policy.weights.reward_model import read_card
@@ -111,7 +111,10 @@ class OptimisationProbe:
     draws: int
     rows: tuple[BestOf, ...]
     quality: RewardQuality
-    curve: OverOptimisation
+    curve: OverOptimisation | None
+    """The fit of gold; None where the draws do not allow one."""
+    lack: str = ""
+    """Why there is no fit."""
 
     def as_json(self) -> dict[str, Any]:
         """Every figure; intervals as [low, high], or null."""
@@ -126,8 +129,7 @@ class OptimisationProbe:
                 vars(row) | {"interval": [row.interval.low, row.interval.high]} for row in self.rows
             ],
             "reward_model": vars(quality) | {"pairs": quality.pairs.model_dump(mode="json")},
-            "curve": {"form": curve.form, "finding": curve.finding}
-            | {name: figure.as_json() for name, figure in curve.figures().items()},
+            "curve": curve and curve.as_json(),
         }
 
 
@@ -149,6 +151,8 @@ def probe_optimisation(
         raise UsageError(f"--best-of {plan.rollouts}: a number from {LEAST} to {MOST}.")
     collector = collector_of(task, subject.reader, decoding(task, catalog), "cpu")
     prompts = _items(task, subject, collector.max_tokens, plan.items)
+    if len(prompts) < 2:
+        raise UsageError(f"--items {plan.items}: task '{task.name}' needs two items for intervals.")
     policy = Policy(in_float32(subject), value_head=False)
     return summarise(
         _sample(task, policy, collector, prompts, plan.rollouts),
@@ -186,9 +190,19 @@ def summarise(draws: Draws, pairs: PairAccuracy, **names: str) -> OptimisationPr
         within_variance(draws.proxy),
         wrong_at_top(draws.proxy, draws.gold),
     )
-    curve = over_optimisation(kls, golds, "best-of-n", f"best-of/{names['task']}")
+    curve, lack = None, ""
+    try:
+        curve = over_optimisation(kls, golds, "best-of-n", f"best-of/{names['task']}")
+    except ValidationError as error:  # a policy that always says the same
+        lack = str(error)
     return OptimisationProbe(
-        **names, items=items, draws=count, rows=tuple(rows), quality=quality, curve=curve
+        **names,
+        items=items,
+        draws=count,
+        rows=tuple(rows),
+        quality=quality,
+        curve=curve,
+        lack=lack,
     )
 
 

@@ -12,7 +12,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import gammaln
 
 from crlbench.errors import ValidationError
 from crlbench.seeding import rng
@@ -167,11 +166,8 @@ def _ranks(proxy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _subsets_within(draws: int, n: int) -> np.ndarray:
     """(draws + 1,) entry m: the chance that n of ``draws`` all lie among m given ones."""
-    m = np.arange(draws + 1)
-    enough = m >= n
-    room = np.where(enough, m - n, 0)
-    logs = gammaln(m + 1) - gammaln(room + 1) - gammaln(draws + 1) + gammaln(draws - n + 1)
-    return np.where(enough, np.exp(logs), 0.0)
+    every = math.comb(draws, n)
+    return np.array([math.comb(m, n) / every for m in range(draws + 1)])
 
 
 def _require_one_proxy(proxy: np.ndarray, texts: Sequence[Sequence[str]]) -> None:

@@ -62,6 +62,11 @@ class OverOptimisation:
         names = ("a", "b", "peak", "peak_distance", "loss")
         return {name: getattr(self, name) for name in names}
 
+    def as_json(self) -> dict[str, Any]:
+        """Form, finding and every figure."""
+        figures = {name: figure.as_json() for name, figure in self.figures().items()}
+        return {"form": self.form, "finding": self.finding} | figures
+
     @property
     def finding(self) -> str:
         """What the interval of b says, as a clause."""

@@ -10,10 +10,12 @@ import pytest
 from crlbench import cli
 from crlbench.catalog.find import Catalog
 from crlbench.contract.conditions import PROTOCOL
+from crlbench.contract.task_card import PairAccuracy
 from crlbench.errors import UsageError
+from crlbench.pages.over_optimisation import curve_sentences
 from crlbench.policy.decode.loop import DrawKey
 from crlbench.policy.policy import Policy
-from crlbench.run.best_of import numbers, probe_optimisation
+from crlbench.run.best_of import Draws, numbers, probe_optimisation, summarise
 from crlbench.run.probe import Plan, decoding
 from crlbench.run.reward_model import ask, learned_scorer
 from crlbench.run.subject import evaluation_sampler, load_subject, prompts_of
@@ -66,9 +68,21 @@ def test_the_published_table_comes_out_again() -> None:
     for name, values in PUBLISHED.items():
         ours = [getattr(rows[n], name) for n in (1, 2, 4, 8, 16, 64)]
         assert ours == pytest.approx(values, abs=0.02), name
-    assert found.curve.finding == "over-optimised"
+    assert found.curve is not None and found.curve.finding == "over-optimised"
     gold = [row.gold for row in found.rows]
     assert gold.index(max(gold)) == 1, "gold is best at n = 2"
+
+
+def test_a_policy_that_always_says_the_same_has_a_table_and_no_fit() -> None:
+    same = Draws([["7"] * 8] * 3, [["7"] * 8] * 3, np.full((3, 8), 0.5), np.ones((3, 8)))
+    pairs = PairAccuracy(train=0.7, id=0.7, id_low=0.6, id_high=0.8)
+    probe = summarise(same, pairs, task="t", model="m", revision="r")
+    assert probe.curve is None and "0 points have a distance" in probe.lack
+    assert [row.gold for row in probe.rows] == pytest.approx([1.0] * 4)
+    assert probe.quality.auc is None
+    assert probe.as_json()["curve"] is None
+    (note,) = curve_sentences(probe.curve, probe.lack)
+    assert note.startswith("No fit: ")
 
 
 def test_powers_of_two_and_the_draws() -> None:

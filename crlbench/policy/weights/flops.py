@@ -37,7 +37,8 @@ def measure_flops(config: Any, adapter: Mapping[str, Any] | None = None) -> Coef
     Raises:
         ValidationError: the counts at three lengths are of no such form.
     """
-    model, text = skeleton(config), config.get_text_config(decoder=True)
+    model: Any = skeleton(config)
+    text = config.get_text_config(decoder=True)
     head, states = model.get_output_embeddings(), is_stateful(model)
     chunk = _chunk(text) if states else 1
     experts = any(getattr(text, name, None) for name in EXPERTS)
