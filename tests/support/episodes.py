@@ -70,9 +70,9 @@ def spoil(episodes: Sequence[Described]) -> None:
             turn["fault"] = ATTACK
             turn["observation"] = [
                 {"role": "user" if one["role"] == "user" else ATTACK, "content": ATTACK}
-                for one in turn["observation"] * 50
+                for one in turn["observation"] * 6
             ]
-            calls = [{"name": ATTACK, "arguments": {ATTACK: ATTACK}}] * 50
-            turn["paid"] = [1.0] * 500
+            calls = [{"name": ATTACK, "arguments": {ATTACK: ATTACK}}] * 9
+            turn["paid"] = [1.0] * 20
             turn["said"] = {"text": ATTACK, "calls": calls, "malformed": ATTACK, "cut": True}
         episode["turns"] *= 9

@@ -110,7 +110,10 @@ class Wrapped:
         return replace(batch, answers=[start_of(rows[uid]) for uid in batch.uids])
 
     def collect(self, policy: Policy, batch: PromptBatch, key: DrawKey) -> Collected:
-        return self.play.collect(policy, self.started(batch), key)
+        found = self.play.collect(policy, self.started(batch), key)
+        assert found.tally is not None and found.tally.turns == found.tally.episodes
+        # Nor has it figures of episodes.
+        return replace(found, tally=None)
 
     def examine(self, policy: Policy, batch: PromptBatch, key: DrawKey) -> Examination:
         # Such a task stores no episodes: its completion is the one turn's text.
