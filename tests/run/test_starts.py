@@ -55,6 +55,9 @@ class SlowExaminer:
     def other_splits(self, policy: Any, task: Any, seed: int, purpose: str) -> dict[str, Any]:
         return {"hard": self._work(f"{task.name} hard")}
 
+    def plays_blind(self, task: SimpleNamespace) -> bool:
+        return False
+
     def retain(self, policy: Any) -> dict[str, Any]:
         return {"retain/copy": self._work("retain")}
 
