@@ -75,4 +75,4 @@ def _has_pairs(catalog: Catalog, name: str) -> bool:
     if catalog.rows_state(name) == "draft":
         return False
     card = catalog.task_card(name)
-    return card.pairs is not None and "train" in card.pairs
+    return card.pairs is not None and "train" in card.pairs and "train" in card.splits

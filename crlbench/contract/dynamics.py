@@ -130,7 +130,8 @@ STATS: Mapping[Source, Mapping[str, str]] = {
 """The figures of an iteration, by what is learned from."""
 EPISODE_STATS = meanings(EpisodeStats)
 """Columns that the records of environments have besides."""
-ALL_STATS = UPDATE_STATS | PAIR_STATS | EPISODE_STATS
+_OF_PAIRS = {name: text for name, text in PAIR_STATS.items() if name not in UPDATE_STATS}
+ALL_STATS = UPDATE_STATS | _OF_PAIRS | EPISODE_STATS
 """Every column that any record has."""
 
 

@@ -134,7 +134,7 @@ def _check_gaps_of_frozen(facts: Facts) -> Iterator[Finding]:
     for name in ("tokens", "bytes"):
         yield from _check_gaps(facts, name, [True] * count, "a number")
     lossy = [loss is not None for loss in health["loss"]]
-    for name in PAIR_STATS.keys() - FROZEN_STATS.keys() & health.keys():
+    for name in (PAIR_STATS.keys() - FROZEN_STATS.keys()) & health.keys():
         yield from _check_gaps(facts, name, lossy, "a number, as the loss is")
     evaluated = [i % facts.interval == 0 for i in range(count)]
     for name in WATCHED_OF_FROZEN:

@@ -30,7 +30,7 @@ class Known:
     """Log-probabilities of whole answers that do not change during an iteration, each (B,) float32.
 
     NaN until the first pass of an answer finds it: by the same rows, padding and precision as the
-    learner's own, so that an unchanged policy has a margin of exactly nothing.
+    learner's own, so that an unchanged policy has no margin but rounding.
     """
 
     reference: Tensor

@@ -19,7 +19,7 @@ from crlbench.contract.dynamics import STATS
 from crlbench.contract.experience import FROZEN, leaves_of, prompts_of, source_of
 from crlbench.contract.record_files import read_record
 from crlbench.contract.records import Cell
-from crlbench.errors import UsageError, ValidationError
+from crlbench.errors import UsageError
 from crlbench.run.archive import open_board
 from crlbench.run.board import Request, make_board
 from crlbench.run.execute import run_cell
@@ -129,18 +129,13 @@ def test_a_stage_begins_with_the_weights_of_the_stage_before(board: Board, tmp_p
     assert record.health["reference_kl"][0] == pytest.approx(0.0, abs=1e-6)
     assert record.curve[0].score != plain.curve[0].score
     assert tuned.curve[-1].score > tuned.curve[0].score
-    with pytest.raises(ValidationError, match="learns from rewards and takes no lessons"):
-        run_cell(
-            cell_of(board, tmp_path / "ppo", "ppo", "addition"),
-            lambda event: None, lambda: False, Inputs(start=weights),
-        )  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("recipe", "extra", "changed", "message"),
     [
         ("dpo", ("--tasks", "addition"), {},
-         "task 'addition' has none .tasks with pairs: harmless, judged"),
+         "task 'addition' has none .tasks with pairs: judged"),
         ("dpo", (), {"sampling__temperature": 0.7}, "temperature 1, and .* is 0.7. Set"),
         ("dpo", ("--arm", "real,mode"), {}, "--arm mode: .* real, placebo, stress"),
         ("sft", ("--arm", "placebo"), {}, "--arm placebo: .* are real, stress"),

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from crlbench.contract.dynamics import UPDATE_STATS
+from crlbench.contract.dynamics import ALL_STATS
 from crlbench.pages.page_health import PANELS
 from crlbench.verdict.alarms import Alarm, alarms
 
@@ -34,6 +34,7 @@ CALM = {
     "behavior_gap": [1e-5] * 7,
     "ess": [None, 1.0, 0.99, 0.98, 0.9, 0.8, 0.7],
     "explained_variance": [-0.5, -0.2, 0.1, 0.1, 0.2, 0.2, 0.2, 0.3, 0.1, -0.2],
+    "kept_mass": [1.0, 1.4, 1.1, 0.9, 0.8, 0.6, 0.5],
 }
 
 RAISED = [
@@ -46,6 +47,7 @@ RAISED = [
     ("behavior_gap", [0.0] * 6 + [0.2], ("decode gap", 7)),
     ("ess", [1.0] * 5 + [0.4, 0.9], ("few effective samples", 6)),
     ("explained_variance", [0.4] * 5 + [-0.1] * 5, ("useless critic", 10)),
+    ("kept_mass", [1.0] * 4 + [0.49, 0.6, 0.2], ("lost probability", 5)),
 ]
 
 
@@ -62,7 +64,7 @@ def test_each_alarm(name: str, values: list[float], alarm: tuple[str, int]):
 @pytest.mark.parametrize(("name", "values", "alarm"), RAISED)
 def test_each_names_its_figure_its_value_there_and_its_threshold(name, values, alarm):
     (found,) = raised(run(**CALM | {name: values}))
-    assert found.figure == name and name in UPDATE_STATS and name in PANELS
+    assert found.figure == name and name in ALL_STATS and name in PANELS
     assert found.value == values[found.iteration - 1]
     assert "(alarm " in found.text
 
