@@ -69,9 +69,25 @@ DESIGNS = {
         fixed={"budget.iterations_per_point": "2"},
         budget=True,
     ),
+    "play": Design(
+        panel=("tiny-llama-play",),
+        tasks=("lookup", "calc"),
+        seeds=1,
+        grid={"optimization.learning_rate": ("5e-5", "1e-4", "2e-4")},
+        fixed={"evaluation.retain": "[]"},
+        budget=False,
+    ),
+    "tools": Design(
+        panel=("tiny-llama-play",),
+        tasks=("guess", "relay-sum"),
+        seeds=1,
+        grid={"optimization.learning_rate": ("5e-5", "1e-4", "2e-4")},
+        fixed={"evaluation.retain": "[]"},
+        budget=False,
+    ),
     "small": Design(
         panel=("smollm2-135m-instruct", "gemma-3-270m", "qwen2.5-coder-0.5b-instruct"),
-        tasks=("sequences",),
+        tasks=("sequences@1.0.0",),
         seeds=1,
         grid={"optimization.learning_rate": ("1e-4", "3e-4", "1e-3")},
         fixed={
@@ -170,7 +186,8 @@ def places(
 ) -> dict[str, Path]:
     """Where the record of each cell of a model under a setting is kept."""
     seeds = range(design.seeds)
-    cells = [f"{task}/real/seed-{seed:02d}" for task in design.tasks for seed in seeds]
+    names = [task.split("@")[0] for task in design.tasks]
+    cells = [f"{name}/real/seed-{seed:02d}" for name in names for seed in seeds]
     kept = options.records / options.track / name / model
     return {cell: kept / f"{cell.replace('/', '-')}.json" for cell in cells}
 

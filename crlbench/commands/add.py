@@ -25,6 +25,7 @@ LATE = "name"
 EXAMPLES = """\
 examples:
   crlbench add task my-task
+  crlbench add task --environment my-game
   crlbench add model --from-hub Qwen/Qwen3-0.6B
   crlbench add model ./checkpoint --slug my-model
 """
@@ -35,6 +36,8 @@ def add_flags(parser: ArgumentParser) -> None:
     add("what", choices=KINDS, metavar="WHAT", help=", ".join(KINDS))
     add("name", metavar="NAME", nargs="?",
         help="for a task: lowercase letters, digits and '-'; for a model: its folder or GGUF file")
+    add("--environment", action="store_true",
+        help="for a task: one that takes several turns, instead of one answer")
     add("--from-hub", metavar="ID",
         help="model of the hub: org/name, or org/name@revision with a branch or a commit")
     add("--slug", metavar="S", help="for a model: name of its entry (its own name)")
@@ -66,19 +69,30 @@ def _add_task(options: Namespace) -> int:
             f"task '{options.name}' exists already in {entries[options.name].path}; choose another"
             " name."
         )
-    scaffold = Scaffold(options.name, _root(options, catalog))
+    scaffold = Scaffold(options.name, _root(options, catalog), options.environment)
     paths = [str(path) for path in write(scaffold)]
     folder = shlex.quote(str(scaffold.folder))
+    inside = scaffold.root in catalog.roots
     commands = [
-        f"crlbench freeze {scaffold.name if scaffold.root in catalog.roots else folder}",
+        f"crlbench freeze {scaffold.name if inside else folder}",
         f"crlbench validate {folder}",
         f"pytest {shlex.quote(str(scaffold.test))}",
     ]
+    if scaffold.environment:
+        flag = _catalog(inside, scaffold.root)
+        commands.append(f"crlbench show task {scaffold.name} --play{flag}")
     print_result(options, {"files": paths, "next": commands}, [*paths, *_next(commands)])
     return OK
 
 
+def _catalog(inside: bool, root: Path) -> str:
+    """The flag that an entry outside the catalogue needs."""
+    return "" if inside else f" --catalog {shlex.quote(str(root))}"
+
+
 def _add_model(options: Namespace) -> int:
+    if options.environment:
+        raise UsageError("--environment belongs to tasks, not to a model.")
     if (options.name is None) == (options.from_hub is None):
         raise UsageError(
             "crlbench add model: give either a checkpoint folder (or GGUF file), or --from-hub"
@@ -98,12 +112,11 @@ def _add_model(options: Namespace) -> int:
     if entry.notice:
         warn(f"written, and no run can use it: {entry.notice}")
     path = shlex.quote(_short(entry.path))
-    inside = place.root in catalog.roots
+    catalog_flag = _catalog(place.root in catalog.roots, place.root)
     commands = [
         *([f"$EDITOR {path}"] if entry.draft.remaining else []),
         f"crlbench validate {path}",
-        f"crlbench evaluate --model {entry.draft.card.slug} --track small --smoke"
-        + ("" if inside else f" --catalog {shlex.quote(str(place.root))}"),
+        f"crlbench evaluate --model {entry.draft.card.slug} --track small --smoke{catalog_flag}",
     ]
     paths = [str(entry.path), *([str(entry.copied)] if entry.copied else [])]
     value = {

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from crlbench.commands.console import print_result
-from crlbench.commands.flags import file_target
+from crlbench.commands.flags import RUNS, file_target
 from crlbench.errors import OK, UsageError
 
 SUFFIXES = {".html": "html", ".htm": "html", ".json": "json", ".md": "md", ".txt": "text"}
@@ -21,13 +21,15 @@ NEEDS_TEMPORARY = False
 
 EXAMPLES = """\
 examples:
-  crlbench compare tiny-llama tiny-qwen2 --runs leaderboard/results
+  crlbench compare tiny-llama tiny-qwen2
   crlbench compare tiny-llama/ppo tiny-llama/grpo --axis efficiency --by bytes
   crlbench compare A/runs/mini-0123456789ab/my-model@89abcdef/ppo tiny-llama --out compare.html
-  crlbench compare mini@1/tiny-llama mini@1/tiny-qwen2 --runs leaderboard/results
+  crlbench compare mini@1/tiny-llama mini@1/tiny-qwen2
   crlbench compare --designs tiny2-llama tiny2-qwen2 --json
   crlbench compare --designs runs/mini-0123456789ab
 
+A name is looked up among your runs and among the board's stored results, so that my-model can be
+compared with tiny-llama: on the board that both lie on.
 --designs takes every checkpoint of a design together (protocol CRL-2); without names, all designs
 of the board below --runs. It says how much of a difference between designs is pretraining.
 mini@1/ names entries of mini at version 1, the current version or an archived one.
@@ -43,7 +45,8 @@ def add_flags(parser: ArgumentParser) -> None:
     add("--designs", metavar="DESIGN", nargs="*", default=None,
         help="compare designs over their checkpoints: names of models, or folders of runs (all of "
         "the board)")
-    add("--runs", metavar="DIR", default="runs", help="folder in which names are looked up (runs)")
+    add("--runs", metavar="DIR", default=None,
+        help="folder in which names are looked up (runs, and the board's stored results)")
     add("--axis", metavar="X", choices=AXES, default="all", help=f"{', '.join(AXES)} (all)")
     add("--tasks", metavar="A,B", help="only these tasks (all tasks of the entries)")
     add("--by", metavar="X", choices=BY, default="completions",
@@ -106,11 +109,14 @@ def read_entries(options: Namespace) -> list[Any]:
         UsageError: an unknown name.
         ValidationError: something stored is damaged.
     """
-    from crlbench.commands.stored_entries import find_entry
+    from crlbench.commands.stored_entries import find_entries
     from crlbench.verdict import compare_read
+    from crlbench.verdict.resources import leaderboard_folder
 
-    folders = [find_entry(name, Path(options.runs)) for name in options.entries]
-    return [compare_read.read_entry(folder) for folder in folders]
+    places = [Path(options.runs or RUNS)]
+    if options.runs is None:
+        places.append(leaderboard_folder() / "results")
+    return [compare_read.read_entry(folder) for folder in find_entries(options.entries, places)]
 
 
 def chosen_tasks(options: Namespace) -> tuple[str, ...] | None:

@@ -6,6 +6,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
+from crlbench.commands.flags import RUNS
 from crlbench.errors import UsageError
 
 
@@ -31,7 +32,7 @@ def read_designs(options: Namespace) -> Any:
             "--designs compares all tasks of a board under equal conditions: leave out --tasks, "
             "--by and --force-unequal."
         )
-    folders = find_designs(options.designs, Path(options.runs))
+    folders = find_designs(options.designs, Path(options.runs or RUNS))
     axes = board.AXES if options.axis == "all" else (options.axis,)
     return compare_designs([compare_read.read_entry(folder) for folder in folders], axes)
 

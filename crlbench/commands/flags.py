@@ -14,7 +14,11 @@ from typing import Any
 from crlbench.errors import EnvironmentUnfit, UsageError
 
 DEVICES = ("cpu", "cuda", "auto")
-LOGGERS = ("tensorboard", "csv", "none")
+RUNS = "runs"
+"""Where evaluate leaves runs."""
+LOGGERS = ("tensorboard", "csv", "wandb", "trackio", "none")
+INSTALLED_APART = ("wandb", "trackio")
+"""Loggers whose packages do not come along."""
 STRATEGIES = ("auto", "ddp", "fsdp")
 MODEL = "entry name, checkpoint folder, GGUF file or org/name@commit"
 OUT = "folder of all runs (runs)"

@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from crlbench.catalog.find import Catalog
 from crlbench.contract.experience import FROZEN, Source, source_of
 from crlbench.errors import UsageError
 from crlbench.run.plan import Board
 
-if TYPE_CHECKING:
-    from crlbench.commands.job import Chosen
-
 ARMS = {"pairs": ("real", "placebo", "stress"), "demonstrations": ("real", "stress")}
 """Arms by what is learned from: the others change what completions are paid."""
 
 
 def check_frozen(
-    chosen: Chosen, board: Board, tasks: Sequence[str], arms: Sequence[str], catalog: Catalog
+    recipe: str,
+    config: Mapping[str, Any],
+    board: Board,
+    tasks: Sequence[str],
+    arms: Sequence[str],
+    catalog: Catalog,
 ) -> None:
     """Refuse a board or a task on which frozen answers cannot be learned from.
+
+    Args:
+        recipe: its name.
+        config: of the recipe, as plans hold it.
+        board: the conditions.
+        tasks: to train on.
+        arms: to run.
+        catalog: where tasks are looked up.
 
     Raises:
         UsageError: names the task, the arm or the condition.
     """
-    source, budget = source_of(chosen.config), board.conditions.budget
-    who = f"recipe '{chosen.name}' learns from frozen {source}"
+    source, budget = source_of(config), board.conditions.budget
+    who = f"recipe '{recipe}' learns from frozen {source}"
     if budget.rows % FROZEN[source]:
         raise UsageError(
             f"{who}, {FROZEN[source]} answers each, and an iteration has {budget.rows} completions "

@@ -300,7 +300,7 @@ def plan_of(
     if opening(chosen):
         control = board.control | leaves_of(chosen.config)
         board = replace(board, division="open", control=control)
-        check_frozen(chosen, board, tasks, settings.arm, catalog)
+        check_frozen(chosen.name, chosen.config, board, tasks, settings.arm, catalog)
     if board.conditions.data.reward == "process":
         _require_credit_of_steps(chosen.recipe, tasks, catalog)
     _check_arms(settings.arm, chosen, tasks, catalog)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ examples:
   crlbench probe addition --model tiny-llama --items 16
   crlbench probe my-task --write
   crlbench probe addition --model tiny-llama --twin 20261123
+  crlbench probe judged --model tiny-llama --best-of 64
 """
 
 
@@ -49,6 +51,9 @@ def add_flags(parser: ArgumentParser) -> None:
     parser.add_argument("--twin", metavar="SALT", type=int,
         help="compare the published items with fresh ones, made by the task's code with this "
         "number; a model that is better on the published ones may have seen them")
+    parser.add_argument("--best-of", metavar="N", type=int,
+        help="what optimising against the task's reward model does, without training: best of n, "
+        "votes and pass@n for n up to N, from N completions of each ID item (--items of a level)")
 
 
 def run(options: Namespace) -> int:
@@ -66,6 +71,8 @@ def run(options: Namespace) -> int:
             f"--twin {options.twin}: a number from 0 to {MOST_SALTS - 1}, and without --write: the "
             "table of fresh items goes into no README."
         )
+    if options.best_of is not None and (options.write or options.twin is not None):
+        raise UsageError("--best-of goes with neither --write nor --twin: ask for one of them.")
     catalog = Catalog(options.catalog)
     tasks = [catalog.load_task(name) for name in options.tasks or _present(options, catalog)]
     for task in tasks if options.write else ():
@@ -79,6 +86,8 @@ def run(options: Namespace) -> int:
     import torch
 
     torch.set_num_threads(1)  # sums in another order have other bits, and draws other tokens
+    if options.best_of is not None:
+        return _best_of(options, tasks, models, catalog)
     plan = probing.Plan(options.rollouts, options.items)
     rows: list[dict[str, Any]] = []
     for task in tasks:
@@ -104,6 +113,41 @@ def _levels(options: Namespace, task: Task, model: str, plan: object) -> list:
     if options.twin is None:
         return probing.probe(task, subject, plan, catalog)
     return probing.gaps(task, subject, plan, catalog, options.twin)
+
+
+def _best_of(
+    options: Namespace, tasks: Sequence[Task], models: Mapping[str, Sequence[str]], catalog: Catalog
+) -> int:
+    """Print a table of best-of-n for each task and model."""
+    from crlbench.pages.over_optimisation import (
+        best_of_table,
+        curve_sentences,
+        quality_sentences,
+    )
+    from crlbench.run.best_of import probe_optimisation
+    from crlbench.run.probe import Plan
+    from crlbench.run.subject import load_subject
+
+    plan, probes, tables = Plan(options.best_of, options.items), [], []
+    for task in tasks:
+        for model in models[task.name]:
+            note(options, f"{task.name}: {model}, {plan.rollouts} completions of each item ...")
+            subject = load_subject(model, tuple(map(str, catalog.extra)))
+            probe = probe_optimisation(task, subject, plan, catalog)
+            pairs, quality = probe.quality.pairs, probe.quality
+            notes = quality_sentences(
+                pairs.id,
+                (pairs.id_low, pairs.id_high),
+                quality.auc,
+                quality.variance,
+                quality.wrong_at_top,
+            )
+            title = f"{task.name}, {model}: best of n of {probe.draws}, {probe.items} items"
+            notes = [*curve_sentences(probe.curve), *notes]
+            tables.append(best_of_table(title, probe.rows, notes).to_text())
+            probes.append(probe.as_json())
+    print_result(options, probes, tables)
+    return OK
 
 
 def write(options: Namespace, task: Task, block: str) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -11,7 +12,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from crlbench.commands.flags import DEVICES, LOGGERS, STRATEGIES, require_positive
+from crlbench.commands.flags import DEVICES, INSTALLED_APART, LOGGERS, STRATEGIES, require_positive
 from crlbench.contract.arms import ARMS
 from crlbench.contract.attempts import MAX_SEEDS
 from crlbench.contract.conditions import leaves
@@ -178,6 +179,10 @@ def _check(settings: Settings) -> None:
         require_known("arm", arm, ARMS)
     for logger in settings.logger:
         require_known("logger", logger, LOGGERS)
+        if logger in INSTALLED_APART and importlib.util.find_spec(logger) is None:
+            raise UsageError(
+                f"--logger {logger}: its package is not installed. Run: pip install {logger}"
+            )
     require_known("device", settings.device, DEVICES)
     require_positive(devices=settings.devices, num_nodes=settings.num_nodes)
     require_known("strategy", settings.strategy, STRATEGIES)

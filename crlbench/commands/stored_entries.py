@@ -77,30 +77,67 @@ USUAL: tuple[Callable[[Stored], bool], ...] = (
 under the conditions of their track, with the default recipe of evaluate."""
 
 
-def find_entry(name: str, runs: Path) -> Path:
-    """The folder that ``name`` means: a folder of runs, or the name of one entry below ``runs``.
+def find_entry(name: str, *places: Path) -> Path:
+    """The folder that ``name`` means; see :func:`find_entries`."""
+    return find_entries([name], places)[0]
 
-    Of several entries with the name it is the usual one (:data:`USUAL`).
+
+def find_entries(names: Sequence[str], places: Sequence[Path]) -> list[Path]:
+    """The folders that names mean: a folder of runs, or the name of one entry below a place.
+
+    Of several entries with the name it is the usual one (:data:`USUAL`); of several usual ones
+    those of the board on which the other names lie, and then those of the first place.
+
+    Args:
+        names: as people write them.
+        places: folders of runs, the nearest first.
 
     Raises:
         UsageError: nothing has this name (the nearest are named), or several entries have it
             that are equally usual.
     """
-    for folder in (Path(name), runs / name):
+    entries = [entry for place in places for entry in stored_entries(place)]
+    found = [_matches(name, places, entries) for name in names]
+    boards = {_board_name(matches[0]) for matches in found if len(matches) == 1}
+    chosen = []
+    for name, matches in zip(names, found, strict=True):
+        for keep in (lambda entry: _board_name(entry) in boards, _inside_first(places, matches)):
+            if len(matches) > 1:
+                matches = list(filter(keep, matches)) or matches
+        if len(matches) > 1:
+            raise _ambiguous(name, matches, entries)
+        chosen.append(matches[0].folder)
+    return chosen
+
+
+def _matches(name: str, places: Sequence[Path], entries: Sequence[Stored]) -> list[Stored]:
+    """The most usual of the entries with a name, at least one."""
+    for folder in (Path(name), *(place / name for place in places)):
         if _holds_runs(folder):
-            return folder
-    entries = stored_entries(runs)
+            return [Stored(folder)]
     normal = _normal(name)
     matches = [entry for entry in entries if normal in entry.names or _slug(name) in entry.names]
     matches = matches or _of_track(name, entries)
     if not matches:
-        raise _unknown(name, runs, entries)
+        raise _unknown(name, places, entries)
     for usual in USUAL:
         if len(matches) > 1:
             matches = list(filter(usual, matches)) or matches
-    if len(matches) > 1:
-        raise _ambiguous(name, matches, entries)
-    return matches[0].folder
+    return matches
+
+
+def _board_name(entry: Stored) -> str:
+    """Of the board that a folder lies on; empty where the folder is not of that layout."""
+    parts = entry.folder.absolute().parts
+    return parts[-3] if len(parts) > 3 else ""
+
+
+def _inside_first(places: Sequence[Path], matches: Sequence[Stored]) -> Callable[[Stored], bool]:
+    """Whether an entry lies below the first place that has one of the matches."""
+    for place in places:
+        if any(entry.folder.is_relative_to(place) for entry in matches):
+            return lambda entry: entry.folder.is_relative_to(place)
+    return lambda entry: True
 
 
 def find_designs(names: Sequence[str], runs: Path) -> list[Path]:
@@ -124,7 +161,7 @@ def find_designs(names: Sequence[str], runs: Path) -> list[Path]:
         matches = [entry for entry in entries if name.rstrip("/") in entry.design_names]
         matches = matches or _of_track(name, entries)
         if not matches:
-            raise _unknown(name, runs, entries)
+            raise _unknown(name, [runs], entries)
         chosen += _usual_folders(matches)
     if not names:
         if not entries:
@@ -221,17 +258,18 @@ def _slug(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._@-]+", "--", _normal(name))
 
 
-def _unknown(name: str, runs: Path, entries: Sequence[Stored]) -> UsageError:
+def _unknown(name: str, places: Sequence[Path], entries: Sequence[Stored]) -> UsageError:
+    looked = " and ".join(map(str, places))
     if not entries:
         return UsageError(
-            f"'{name}' is no folder with runs, and {runs} holds no entry to look for it. Give a "
+            f"'{name}' is no folder with runs, and {looked} holds no entry to look for it. Give a "
             "run folder, say where the runs are with --runs DIR, or make some: "
             "crlbench evaluate --model X."
         )
     names = [form for entry in entries for form in entry.names[:4]]
     near = difflib.get_close_matches(name, dict.fromkeys(names), n=SHOWN, cutoff=0.5)
     full = dict.fromkeys(entry.names[2] for entry in entries)
-    hint = f"Looked in {runs}; --runs DIR looks elsewhere, and a folder will do."
+    hint = f"Looked in {looked}; --runs DIR looks elsewhere, and a folder will do."
     return unknown_name("entry", name, near or list(full)[:SHOWN], hint)
 
 

@@ -142,10 +142,10 @@ def _samples(
     if here.task is None:
         return []
     rows = [asdict(sample) for sample in facts.run.samples()]
-    findings = [*rescore(facts, rows, here.task)]
-    spoken = [*check_spoken(facts, rows, here.task.card.kind)]
-    findings += spoken
-    if here.task.card.kind == "environment" and not spoken:
+    # A verifier may fail on what nobody can have said, so that is looked for first.
+    findings = [*check_spoken(facts, rows, here.task.card.kind)]
+    findings = findings or [*rescore(facts, rows, here.task)]
+    if here.task.card.kind == "environment" and not findings:
         findings += check_played(facts, rows, here.task)
         recomputed.episodes += len(rows)
     recomputed.samples += len(rows)

@@ -109,6 +109,12 @@ class Evaluation(_Frozen):
     pass_draws: int = added(
         0, ge=0, le=1024, description="further draws of ID and HARD items at the ends, for pass@k"
     )
+    blind_draws: int = added(
+        0,
+        ge=0,
+        le=1024,
+        description="draws of the curve's starts at the ends with exchanged observations",
+    )
 
 
 class Rules(_Frozen):
@@ -192,6 +198,11 @@ class Conditions(_Frozen):
             raise ValueError(
                 f"budget.grid ({self.budget.grid}) must be a multiple of "
                 f"evaluation.curve_every ({self.evaluation.curve_every})"
+            )
+        if self.evaluation.blind_draws and self.evaluation.curve_items < 2:
+            raise ValueError(
+                "evaluation.blind_draws needs evaluation.curve_items of at least 2: observations "
+                "are exchanged between starts"
             )
         return self
 

@@ -100,6 +100,17 @@ class PairStats(FrozenStats, total=False):
     kept_mass: Annotated[float, "geometric mean of pi(chosen) + pi(rejected), over its start value"]
 
 
+class EpisodeStats(TypedDict, total=False):
+    """One iteration's episodes, of a task of several turns; absent where there are none."""
+
+    turns: Annotated[float, "mean turns of the policy in an episode"]
+    faults: Annotated[float, "share of its turns that were a fault"]
+    illegal: Annotated[float, "share of its turns that the rules refuse, though well-formed"]
+    malformed: Annotated[float, "share of its turns that try to call a tool and are no call"]
+    forked_rows: Annotated[float, "mean rows of an episode that a turn could not continue"]
+    tool_calls: Annotated[float, "mean calls of tools in an episode"]
+
+
 def meanings(stats: type) -> dict[str, str]:
     """Name -> what it is and its unit."""
     hints = get_type_hints(stats, include_extras=True)
@@ -117,6 +128,10 @@ STATS: Mapping[Source, Mapping[str, str]] = {
     "demonstrations": FROZEN_STATS,
 }
 """The figures of an iteration, by what is learned from."""
+EPISODE_STATS = meanings(EpisodeStats)
+"""Columns that the records of environments have besides."""
+ALL_STATS = UPDATE_STATS | PAIR_STATS | EPISODE_STATS
+"""Every column that any record has."""
 
 
 def mean_stats(

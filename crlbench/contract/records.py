@@ -115,10 +115,22 @@ class CurvePoint(_Part):
     n_items: int
     items_ref: str
     """Name of the 0/1 vector in items.npz."""
+    gold: float | None = added(None)
+    """Where a reward model pays: mean score of the verifier on the same completions."""
+    audit: float | None = added(None)
+    """There too, of the second verifier."""
+    kl: float | None = added(None)
+    """There too: KL from the start model, nats per completion, estimated on them."""
+    kl_se: float | None = added(None)
+    """Its standard error."""
 
 
-CURVE_COLUMNS = tuple(name for name in CurvePoint.model_fields if name != "items_ref")
-"""Columns of ``curve.csv``."""
+BEYOND = ("gold", "audit", "kl", "kl_se")
+"""What a point has where a reward model pays: all of it or nothing."""
+CURVE_COLUMNS = tuple(
+    name for name in CurvePoint.model_fields if name not in ("items_ref", *BEYOND)
+)
+"""Columns of ``curve.csv``; those of :data:`BEYOND` follow where the curve has them."""
 
 
 class SplitScore(_Part):

@@ -13,6 +13,7 @@ from crlbench.pages.page_axes import correlations
 from crlbench.pages.table import Row, Table, headings, plain_sheet, terminal_sheet
 from crlbench.stats.tiers import Leader
 from crlbench.verdict.axes import AXES, AXIS_WORDS, Axis, AxisScore, Estimate
+from crlbench.verdict.blind import MOST_KEPT, BlindGain
 from crlbench.verdict.board import Board
 from crlbench.verdict.entry import Control, Entry
 from crlbench.verdict.ranking import AxisRanking
@@ -118,10 +119,7 @@ def _verdict(board: Board) -> Iterator[Table]:
 
 
 def _alone(entry: Entry, board: Board) -> Table:
-    rows = [
-        (_axis_name(score), _score(score), _wider(score))
-        for score in entry.axes.values()
-    ]
+    rows = [(_axis_name(score), _score(score), _wider(score)) for score in entry.axes.values()]
     sentences = [*_reasons(entry), *_beside(entry), *_why(entry)]
     if board.unranked is None:
         sentences.append("One entry: no tier and no rank; a rank needs two.")
@@ -195,6 +193,8 @@ def _beside(entry: Entry, with_name: bool = False) -> Iterator[str]:
         yield who + mode_sentence(entry.mode)
     if entry.wrong is not None:
         yield who + wrong_sentence(entry.wrong)
+    if entry.blind is not None:
+        yield from (who + blind_sentence(task, part) for task, part in entry.blind.items())
     if entry.generalization.hacked:
         cells = ", ".join(entry.generalization.hacked[:6])
         yield f"{who}The reward runs ahead of the audit by more than .05 in {cells}."
@@ -209,6 +209,20 @@ def placebo_sentence(placebo: Control) -> str:
     if placebo.reason is not None:
         sentence += f" ({placebo.reason.rstrip('.')})"
     return sentence + (", mostly elicitation." if placebo.elicitation else ".")
+
+
+def blind_sentence(task: str, part: BlindGain) -> str:
+    """What a model keeps of its gain on a task where it cannot look, in one sentence."""
+    shown = (
+        f"{task}: with exchanged observations the gain is {wording.number(part.blind, signed=True)}"
+    )
+    if part.kept is None:
+        return f"{shown}; the gain itself is too small for a share."
+    sentence = (
+        f"{shown}, {wording.percent(part.kept, 0)} of {wording.number(part.gain, signed=True)}"
+    )
+    most = wording.percent(MOST_KEPT, 0)
+    return sentence + ("." if part.looks else f": over {most}, so it does not need to look.")
 
 
 def mode_sentence(mode: Control) -> str:

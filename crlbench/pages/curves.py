@@ -416,6 +416,16 @@ def _share_plot(
     return figure(title, description, _height(y), *panel)
 
 
+def distance_plot(title: str, description: str, curves: Sequence[Curve]) -> str:
+    """Scores over the distance from the start model, d = √KL."""
+    points = [point for curve in curves for point in curve.mean]
+    far = max(x for x, _ in points) or 1.0
+    low, high = min(0.0, *(y for _, y in points)), max(0.2, *(y for _, y in points))
+    x, y = Scale(0, far, 34, 300), Scale(low, high, LOWER, UPPER)
+    panel = draw_panel(curves, x, y, number_ticks(0, far), "d = √KL from the start, √nats")
+    return figure(title, description, _height(y), *panel)
+
+
 def _thinned(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
     """Every k-th point, and the last one."""
     step = -(-len(points) // MOST_POINTS)

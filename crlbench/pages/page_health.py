@@ -8,7 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from crlbench.base import wording
-from crlbench.contract.dynamics import UPDATE_STATS
+from crlbench.contract.dynamics import ALL_STATS
 from crlbench.pages.sparks import Flag, Seeds, Spread, combine_seeds, sparkline, trend
 from crlbench.verdict.alarms import Alarm, alarms, series
 from crlbench.verdict.runs import Run
@@ -23,6 +23,9 @@ PANELS = {
     "ess": ("Effective samples", "of the ratios, share of tokens"),
     "length": ("Length", "tokens per completion"),
     "truncated": ("Truncated", "share of completions"),
+    "turns": ("Turns", "per episode"),
+    "faults": ("Faults", "share of turns"),
+    "tool_calls": ("Tool calls", "per episode"),
     "grad_norm": ("Gradient norm", "before clipping"),
     "explained_variance": ("Explained variance", "of the value head"),
     "behavior_gap": ("Decode gap", "mean log-prob difference"),
@@ -46,7 +49,7 @@ def health_panel(task: str, runs: Sequence[Run]) -> dict[str, Any]:
     by_seed = [(r.record.seed.index, alarm) for r in of_task for alarm in alarms(r.record)]
     figures = {
         name: combine_seeds([(r.record.seed.index, series(r.record.health, name)) for r in of_task])
-        for name in {**PANELS, **UPDATE_STATS}
+        for name in {**PANELS, **ALL_STATS}
     }
     panels, constant = _panels(task, figures, by_seed)
     return {
@@ -99,9 +102,9 @@ def _spark(task: str, title: str, unit: str, spread: Spread, flags: list[Flag]) 
 
 
 def _dynamics_rows(task: str, figures: Mapping[str, Spread]) -> list[dict[str, Any]]:
-    """Every figure with a value, in the order of ``UPDATE_STATS``."""
+    """Every figure with a value, in the order of ``ALL_STATS``."""
     rows = []
-    for name, meaning in UPDATE_STATS.items():
+    for name, meaning in ALL_STATS.items():
         spread = figures[name]
         if spread.mean:
             figure = Markup(trend(f"{name} on {task}", spread)) if len(spread.values) > 1 else ""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from crlbench.base import wording
+from crlbench.disk.names import EPISODES
 from crlbench.verdict.runs import Run
 from crlbench.verdict.samples import Sample
 
@@ -14,7 +15,7 @@ SAMPLE_CHARACTERS = 600
 
 
 def sample_panels(tasks: Sequence[str], runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """One panel per task with samples of both ends."""
+    """One panel per task with samples of both ends; an environment's episodes have their own."""
     panels = [sample_panel(task, runs) for task in tasks]
     return [panel for panel in panels if panel is not None]
 
@@ -22,19 +23,19 @@ def sample_panels(tasks: Sequence[str], runs: Sequence[Run]) -> list[dict[str, A
 def sample_panel(task: str, runs: Sequence[Run]) -> dict[str, Any] | None:
     """Prompts with the completion before and after, from the first seed that has both."""
     for run in runs:
-        if run.record.task.name == task:
-            both = _both(run.samples())
+        if run.record.task.name == task and EPISODES not in run.record.files:
+            both = ends_of(run.samples())
             if both:
                 return {
                     "task": task,
                     "seed": run.record.seed.index,
                     "pairs": [_pair(before, after) for before, after in both[:SHOWN_SAMPLES]],
-                    "moves": _moves(both),
+                    "moves": moves(both, "prompt"),
                 }
     return None
 
 
-def _both(samples: Sequence[Sample]) -> list[tuple[Sample, Sample]]:
+def ends_of(samples: Sequence[Sample]) -> list[tuple[Sample, Sample]]:
     """First and last sample of each prompt that has both, in stored order."""
     stages = sorted({sample.x for sample in samples})
     if len(stages) < 2:
@@ -51,12 +52,12 @@ def _by_uid(samples: Sequence[Sample], x: int) -> dict[str, Sample]:
     return first
 
 
-def _moves(both: Sequence[tuple[Sample, Sample]]) -> str:
-    """How the verdicts on the stored prompts changed, in words."""
+def moves(both: Sequence[tuple[Sample, Sample]], what: str) -> str:
+    """How the verdicts on the stored prompts changed, in words; ``what`` is what one is called."""
     better = sum(after.score > before.score for before, after in both)
     worse = sum(after.score < before.score for before, after in both)
     return (
-        f"{wording.count(len(both), 'prompt')} stored: {better} scored higher after training, "
+        f"{wording.count(len(both), what)} stored: {better} scored higher after training, "
         f"{worse} lower, {len(both) - better - worse} the same"
     )
 

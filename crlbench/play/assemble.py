@@ -78,6 +78,7 @@ def assemble(episodes: Sequence[Episode], pad: int, device: torch.device | str =
         return torch.tensor(filled, dtype=dtype, device=device)
 
     said = [[turn for _, turn, _ in some] for some in tokens]
+    acted = table(0, torch.bool, [[turn is not None for turn in some] for some in said])
     trajectory = [(row.episode, row.seat) for row in rows]
     cut = {(row.episode, row.seat) for row in rows if row.turns[-1].said.cut}
     valued = rows[0].turns[0].values is not None
@@ -86,13 +87,13 @@ def assemble(episodes: Sequence[Episode], pad: int, device: torch.device | str =
         prompt_mask=mask.to(device),
         completion_ids=table(pad, torch.int64, [[token for token, *_ in some] for some in tokens]),
         completion_mask=table(0, torch.bool, [[True] * len(some) for some in tokens]),
-        action_mask=table(0, torch.bool, [[turn is not None for turn in some] for some in said]),
-        behavior_logprobs=_per_token(rows, width, device, "logprobs"),
-        behavior_values=_per_token(rows, width, device, "values") if valued else None,
+        action_mask=acted,
+        behavior_logprobs=_per_token(rows, acted, "logprobs"),
+        behavior_values=_per_token(rows, acted, "values") if valued else None,
         group=_numbered([(row.place, row.seat) for row in rows], device),
         finished=torch.tensor([name not in cut for name in trajectory], device=device),
         texts=[row.text() for row in rows],
-        state=table(-1, torch.int64, [[_state(turn) for turn in some] for some in said]),
+        state=table(-1, torch.int64, [_states(row) for row in rows]),
     )
     if len(rows) > len(episodes) or any(len(row.turns) > 1 for row in rows):
         turns = [[-1 if turn is None else turn.turn for turn in some] for some in said]
@@ -148,20 +149,20 @@ def _numbered(names: Sequence[object], device: torch.device | str) -> Tensor:
     return torch.tensor([numbers[name] for name in names], dtype=torch.int64, device=device)
 
 
-def _per_token(rows: Sequence[Row], width: int, device: torch.device | str, name: str) -> Tensor:
+def _per_token(rows: Sequence[Row], acted: Tensor, name: str) -> Tensor:
     """(B, T) float32 of what decoding knew of every token that was said; 0 elsewhere."""
-    values = torch.zeros((len(rows), width))
-    for number, row in enumerate(rows):
-        place = 0
-        for turn in row.turns:
-            place += 0 if turn.opens else len(turn.before)
-            values[number, place : place + len(turn.ids)] = getattr(turn, name)
-            place += len(turn.ids)
-    return values.to(device)
+    values = torch.zeros(acted.shape)
+    values[acted.cpu()] = torch.cat([getattr(turn, name) for row in rows for turn in row.turns])
+    return values.to(acted.device)
 
 
-def _state(turn: Spoken | None) -> int:
-    return -1 if turn is None else int(turn.state[:STATE_DIGITS], 16)
+def _states(row: Row) -> list[int]:
+    """The state in which each token was said; -1 for those that were told."""
+    states: list[int] = []
+    for turn in row.turns:
+        states += [] if turn.opens else [-1] * len(turn.before)
+        states += [int(turn.state[:STATE_DIGITS], 16)] * len(turn.ids)
+    return states
 
 
 def _earned(episode: Episode, row: Row) -> list[float]:

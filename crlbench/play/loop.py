@@ -100,29 +100,98 @@ def play(
 
     Raises:
         ValidationError: the environment breaks a rule of its kind, or ends an episode before the
-            policy has spoken; names the task and the start.
+            policy has spoken; names the task and the start. Or observations are exchanged, and
+            no other start has one for a seat.
     """
     episodes = [
-        _opened(table, visit, number) for visit in visits for number in range(visit.episodes)
+        Episode(visit, number, position)
+        for visit in visits
+        for position in (_opening(table, visit),)
+        for number in range(visit.episodes)
     ]
     opened: Opened = {}
+    turns = Turns(table)
+    others = Exchange(table, visits) if table.exchanged else None
     while waiting := [episode for episode in episodes if not episode.is_over]:
-        told = [_before(table, episode, opened) for episode in waiting]
+        shown = [episode.position for episode in waiting] if others is None else others(waiting)
+        told = [
+            _before(table, episode, position, opened)
+            for episode, position in zip(waiting, shown, strict=True)
+        ]
         for episode, before, sampled in zip(
             waiting, told, _decoded(policy, table, waiting, told, key, device), strict=True
         ):
-            _advance(table, episode, before, sampled)
+            _advance(turns, episode, before, sampled)
     return episodes
 
 
-def _opened(table: Table, visit: Visit, number: int) -> Episode:
+def _opening(table: Table, visit: Visit) -> Position:
+    """The position in which all episodes of a start begin."""
     try:
         position = open_episode(table.environment, visit.start)
     except ValidationError as error:
         raise _named(table, visit, error) from error
     if position.scores is not None:
         raise _named(table, visit, "the episode is over before the policy has said anything")
-    return Episode(visit, number, position)
+    return position
+
+
+class Turns:
+    """What becomes of a position when a text is said in it, each found once.
+
+    An environment is a pure function, and episodes of a start say the same for a while: as long as
+    they do, they share their positions.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.known: dict[tuple[int, str, bool], tuple[Position, Said, Position]] = {}
+        """By the position's identity (it is kept, so that it stays its own), text and end."""
+
+    def take(self, episode: Episode, text: str, finished: bool) -> tuple[Said, Position]:
+        """What was said, and the next position."""
+        position, table = episode.position, self.table
+        place = (id(position), text, finished)
+        if place not in self.known:
+            said = table.reading(text, not finished)
+            try:
+                after = take_turn(table.environment, episode.start, position, said)
+            except ValidationError as error:
+                raise _named(table, episode.visit, error) from error
+            self.known[place] = (position, said, after)
+        _, said, after = self.known[place]
+        return said, after
+
+
+class Exchange:
+    """Tells every episode what one of the next start was told last, in the same seat.
+
+    Starts stand in a ring. Where the next has no observation for the seat, the one behind it is
+    asked.
+    """
+
+    def __init__(self, table: Table, visits: Sequence[Visit]) -> None:
+        self.table = table
+        self.ring = {visit.uid: place for place, visit in enumerate(visits)}
+        self.uids = [visit.uid for visit in visits]
+        self.last: dict[tuple[str, int], dict[int, Position]] = {}
+        """By start and seat: the position at which each of its episodes was told something."""
+
+    def __call__(self, waiting: Sequence[Episode]) -> list[Position]:
+        """A position for each of the episodes that wait."""
+        for episode in waiting:
+            place = (episode.visit.uid, episode.position.seat)
+            self.last.setdefault(place, {})[episode.number] = episode.position
+        return [self._other(episode) for episode in waiting]
+
+    def _other(self, episode: Episode) -> Position:
+        place, seat = self.ring[episode.visit.uid], episode.position.seat
+        for uid in self.uids[place + 1 :] + self.uids[:place]:
+            found = self.last.get((uid, seat))
+            if found:
+                return found.get(episode.number) or found[min(found)]
+        problem = f"observations are exchanged, and no other start has one for seat {seat}"
+        raise _named(self.table, episode.visit, problem)
 
 
 @dataclass(frozen=True)
@@ -139,9 +208,12 @@ Opened = dict[tuple[tuple[str, str], ...], Tokens]
 """Fresh prompts by the roles and contents of their messages: a group reads many alike."""
 
 
-def _before(table: Table, episode: Episode, opened: Opened) -> _Told:
-    """What the seat that speaks next reads; its dialogue is brought up to date."""
-    position = episode.position
+def _before(table: Table, episode: Episode, position: Position, opened: Opened) -> _Told:
+    """What the seat that speaks next reads; its dialogue is brought up to date.
+
+    Args:
+        position: whose observations it is told: its own one, unless they are exchanged.
+    """
     seen = episode.seen.setdefault(position.seat, Seen())
     try:
         if seen.last is None or not table.appends:
@@ -245,14 +317,10 @@ def _order(waiting: Sequence[Episode], before: Sequence[_Told]) -> tuple[list[in
     return sorted(range(len(waiting)), key=lambda i: len(before[i].context)), 1
 
 
-def _advance(table: Table, episode: Episode, told: _Told, sampled: _Sampled) -> None:
+def _advance(turns: Turns, episode: Episode, told: _Told, sampled: _Sampled) -> None:
     """Take a turn."""
     position, number = episode.position, len(episode.position.turns)
-    said = table.reading(sampled.text, not sampled.finished)
-    try:
-        episode.position = take_turn(table.environment, episode.start, position, said)
-    except ValidationError as error:
-        raise _named(table, episode.visit, error) from error
+    said, episode.position = turns.take(episode, sampled.text, sampled.finished)
     spoken = Spoken(
         seat=position.seat,
         turn=number,

@@ -7,9 +7,12 @@ a group compares what was said, and nothing else.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from crlbench.errors import ValidationError
 from crlbench.policy.decode.loop import DrawKey, Sampler
@@ -17,7 +20,7 @@ from crlbench.policy.text.dialogue import Dialogue
 from crlbench.policy.text.frame import Message
 from crlbench.reward.env import Environment, Said, Start, read_start
 from crlbench.reward.playing import observation_bytes
-from crlbench.seeding import derive, uniforms
+from crlbench.seeding import _key, derive  # private: its bytes are in every task's digest
 
 Reading = Callable[[str, bool], Said]
 """(text of a turn, whether it was cut off) -> what was said, with its calls of tools."""
@@ -41,6 +44,9 @@ class Table:
     reading: Reading = read_plainly
     name: str = "unnamed"
     """The task, for messages."""
+    exchanged: bool = False
+    """Whether a seat is told what an episode of another start is told: what a policy scores so, it
+    scores without looking."""
 
     @property
     def appends(self) -> bool:
@@ -77,13 +83,16 @@ def turn_uniforms(
 ) -> list[float]:
     """``count`` uniforms in [0, 1) of a turn of episode ``index`` of a start; NaN if greedy.
 
-    The first turn of seat 0 has the draws of a single-turn completion.
+    The first turn of seat 0 has the draws of a single-turn completion. The numbers are those of
+    :func:`crlbench.seeding.uniforms`, all of a turn computed at once.
     """
     if key.seed is None:
         return [float("nan")] * count
     path = (key.purpose, key.iteration, uid, index)
     later = () if (seat, turn) == (0, 0) else (seat, turn)
-    return uniforms(key.seed, count, *path, *later)
+    stream = hashlib.shake_256(_key(key.seed, (*path, *later))).digest(8 * count)
+    found: list[float] = ((np.frombuffer(stream, ">u8") >> np.uint64(11)) * 2.0**-53).tolist()
+    return found
 
 
 def check_room(table: Table, ids: Sequence[int], view: Sequence[Message], row: str) -> None:

@@ -135,6 +135,37 @@ def _by_groups(
     return output.reshape(rows, heads, length, -1).transpose(1, 2).contiguous(), None
 
 
+def attend_capped(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, sight: Tensor | None, cap: float
+) -> Tensor:
+    """(rows, t, heads, width): attention whose scores are bent to at most ``cap``, in float32.
+
+    ``query`` (rows, heads, t, width), ``key`` and ``value`` (rows, key heads, L, width); ``sight``
+    (rows or 1, 1, t, L) is True where a token sees another. Heads that share keys stand one after
+    the other, as in :func:`_by_groups`.
+    """
+    (rows, heads, length, _), each = query.shape, query.shape[1] // key.shape[1]
+    query, key, value = (at_least_float32(x) for x in (query, key, value))
+    with torch.autocast(query.device.type, enabled=False):
+        grouped = query.reshape(rows, key.shape[1], each * length, -1) * (module.scaling / cap)
+        scores = torch.tanh(grouped @ key.transpose(2, 3)) * cap
+        if sight is not None:
+            scores = scores.masked_fill(~sight.repeat(1, 1, each, 1), -torch.inf)
+        read = scores.softmax(-1) @ value
+    return read.reshape(rows, heads, length, -1).transpose(1, 2)
+
+
+def score_cap(module: Any) -> float | None:
+    """At most how large an attention module lets scores become; None where it does not say."""
+    return getattr(module, "attn_logit_softcapping", None)
+
+
+def window_of(module: Any) -> int | None:
+    """How many tokens a token of an attention module sees, itself included; None where it sees all
+    before it."""
+    return getattr(module, "sliding_window", None)
+
+
 def _as_read(x: Tensor) -> Tensor:
     """In the type and layout that the fast kernels ask for: elements of a head side by side."""
     wide = at_least_float32(x)

@@ -128,17 +128,19 @@ def states_shared(
 ) -> Tensor:
     """(B, T, H): the state that predicts each completion token; each prompt is run once.
 
-    A state space is not continued by many tokens at once, so that its rows are run whole.
-    ``packed`` runs rows that stand by prompt, equally many of each.
+    ``packed`` runs rows that stand by prompt, equally many of each. :func:`states_packed` cannot
+    continue a state space by many tokens at once, so that with it such rows are run whole.
     """
-    if is_stateful(backbone):
-        return states_plain(backbone, prompt_ids, prompt_mask, ids, mask, group)
     # Asked before they are moved: on the host it needs no wait.
-    even = in_groups(group, len(prompt_ids))
+    even, own = in_groups(group, len(prompt_ids)), packed is not states_packed
+    if (stateful := is_stateful(backbone)) and not (own and even):
+        return states_plain(backbone, prompt_ids, prompt_mask, ids, mask, group)
     prompt_ids, prompt_mask, ids, mask, group = on_device_of(
         backbone, prompt_ids, prompt_mask, ids, mask, group
     )
-    if ids.shape[1] > 1 and can_pack(backbone, prompt_ids.shape[1] + ids.shape[1]) and even:
+    several = ids.shape[1] > 1 or stateful
+    length = prompt_ids.shape[1] + ids.shape[1]
+    if several and even and (own or can_pack(backbone, length)):
         return packed(backbone, prompt_ids, prompt_mask, ids, mask)
     last, cache = prefill(backbone, prompt_ids, prompt_mask)
     first = last.index_select(0, group)

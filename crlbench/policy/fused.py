@@ -1,71 +1,55 @@
-"""The decoder of a model of the Llama family, layer by layer, without the modules' own passes.
+"""The decoder of a model, layer by layer, without the modules' own passes.
 
-Llama, Mistral and Qwen2 share one layer: root mean square norm, rotary positions, heads that may
-share keys, and SwiGLU. Its arithmetic is that of transformers' modules up to rounding. Weights
-stay where they are, so that an adapter, a cast for decoding and an optimizer step count at once.
+Which families are served is said by :mod:`crlbench.policy.fused_layers`. Tokens of prompts and
+completions are run as a tree, each distinct beginning once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers.models.llama.modeling_llama import LlamaDecoderLayer
-from transformers.models.mistral.modeling_mistral import MistralDecoderLayer
-from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
+from torch.nn.functional import pad
 
-from crlbench.policy.attention import NAME
-from crlbench.policy.head import at_least_float32, product_dtype
-from crlbench.policy.operations import rms_norm, rotate, swiglu
+from crlbench.policy.fused_layers import Map, Past, Place, family_of, linear_modules
+from crlbench.policy.head import at_least_float32
+from crlbench.policy.state_space import (
+    Stretch,
+    add_skip,
+    final_state,
+    read_inputs,
+    scan,
+    scan_rows,
+    tails,
+)
 from crlbench.policy.token_tree import TokenTree
 
-LAYERS = (LlamaDecoderLayer, MistralDecoderLayer, Qwen2DecoderLayer)
 ROPE = ("default", "linear", "llama3")
 """Kinds of positions whose angles do not depend on the longest row."""
-
-Map = Callable[[int, str, Any, Tensor], Tensor]
-"""From a layer's number, the name of one of its linear layers, that module and its input: what it
-puts out."""
-Attention = Callable[[int, Any, Tensor, Tensor, Tensor], Tensor]
-"""From a layer's number, its attention module, queries (rows, heads, q, width), keys and values
-(rows, key heads, t, width): what every query reads, (rows, q, heads, width)."""
-OF_ALL = ("k_proj", "v_proj")
-"""The linear layers of the last decoder layer that run for every token: others may read them."""
 
 
 def serves(backbone: Any) -> bool:
     """Whether :func:`decoder_states` computes what a backbone computes.
 
-    Its layers must be of the family, without a sliding window, on the CPU and not quantised; its
-    linear layers must be plain ones, with an adapter of plain ones at most.
+    Its layers must be of one family, on the CPU and not quantised, with a sliding window only where
+    the family's are served; its linear layers must be plain ones, with an adapter of plain ones at most.
     """
     decoder = backbone.get_decoder()
-    layers = getattr(decoder, "layers", ())
-    config = backbone.config.get_text_config()
+    family, config = family_of(decoder), backbone.config.get_text_config()
+    rotary = getattr(decoder, "rotary_emb", None)
     return (
-        len(layers) > 0
-        and all(type(layer) in LAYERS for layer in layers)
-        and config._attn_implementation == NAME
-        and config.hidden_act == "silu"
-        and getattr(config, "sliding_window", None) is None
-        and decoder.rotary_emb.rope_type in ROPE
+        family is not None
+        and config._attn_implementation == family.attention
+        and all(family.fits(config, layer) for layer in decoder.layers)
+        and (family.windows or getattr(config, "sliding_window", None) is None)
+        and (rotary is None or rotary.rope_type in ROPE)
         and getattr(backbone, "hf_quantizer", None) is None
         and not any(hasattr(module, "unshard") for module in backbone.modules())  # FSDP2
         and all(p.device.type == "cpu" for p in backbone.parameters())
-        and all(_is_plain(module) for layer in layers for module in linear_modules(layer).values())
+        and all(_is_plain(m) for layer in decoder.layers for m in linear_modules(layer).values())
     )
-
-
-def linear_modules(layer: Any) -> dict[str, Any]:
-    """The linear layers of a decoder layer by name."""
-    of_attention = ("q_proj", "k_proj", "v_proj", "o_proj")
-    of_mlp = ("gate_proj", "up_proj", "down_proj")
-    return {name: getattr(layer.self_attn, name) for name in of_attention} | {
-        name: getattr(layer.mlp, name) for name in of_mlp
-    }
 
 
 def _is_plain(module: Any) -> bool:
@@ -112,79 +96,111 @@ def decoder_states(
     backbone: Any,
     ids: Tensor,
     places: Tensor,
-    attention: Attention,
+    past: Past,
     apply: Map = apply_linear,
     predictors: Tensor | None = None,
 ) -> Tensor:
     """(rows, n, H): the states of tokens (rows, t) at positions (rows, t), after the last norm.
 
-    ``attention`` says what a token sees; ``apply`` runs the linear layers. States are those of the
+    ``past`` says what a token sees; ``apply`` runs the linear layers. States are those of the
     tokens at ``predictors`` (n,) of a row, or of all: the last layer runs for the others only as
     far as these read them.
     """
     decoder = backbone.get_decoder()
-    x = decoder.embed_tokens(ids)
-    # Angles are in the type of what they are made for: attention reads float32.
-    angles = decoder.rotary_emb(at_least_float32(x[..., :1]), position_ids=places)
-    cos, sin = (angle.unsqueeze(2) for angle in angles)
+    family = family_of(decoder)
+    assert family is not None  # it is served
+    x, angles = family.embed(decoder, ids), ()
+    if (rotary := decoder.rotary_emb) is not None:
+        # Angles are in the type of what they are made for: attention reads float32.
+        made = rotary(at_least_float32(x[..., :1]), position_ids=places)
+        angles = tuple(angle.unsqueeze(2) for angle in made)
     last = len(decoder.layers) - 1
     for number, layer in enumerate(decoder.layers):
-        by_number = partial(attention, number), partial(apply, number)
-        x = _layer(layer, x, cos, sin, *by_number, predictors if number == last else None)
-    norm = decoder.norm
-    return rms_norm(x, norm.weight, norm.variance_epsilon, x.dtype)
+        place = Place(number, apply, past, angles, predictors if number == last else None)
+        x = family.run(layer, x, place)
+    return family.norm(decoder, x)
 
 
-def _layer(
-    layer: Any,
-    x: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    attention: Callable[..., Tensor],
-    apply: Callable[..., Tensor],
-    predictors: Tensor | None,
-) -> Tensor:
-    """(rows, n, H) after one layer, of the tokens at ``predictors``; angles (rows, t, 1, width)."""
-    dtype = product_dtype(x)
-    attend, norm = layer.self_attn, layer.input_layernorm
-    h = rms_norm(x, norm.weight, norm.variance_epsilon, dtype)
+Look = Callable[[int, Tensor, Tensor], None]
 
-    def heads(name: str) -> Tensor:
-        return apply(name, getattr(attend, name), h).unflatten(-1, (-1, attend.head_dim))
 
-    key, value = rotate(heads("k_proj"), cos, sin), heads("v_proj")
-    if predictors is not None:
-        x, h, cos, sin = (y.index_select(1, predictors) for y in (x, h, cos, sin))
-    query = rotate(heads("q_proj"), cos, sin)
-    read = attention(attend, *(y.transpose(1, 2) for y in (query, key, value)))
-    x = x + apply("o_proj", attend.o_proj, read.flatten(2).to(dtype))
-    norm, mlp = layer.post_attention_layernorm, layer.mlp
-    h = rms_norm(x, norm.weight, norm.variance_epsilon, dtype)
-    gate, up = (apply(name, getattr(mlp, name), h) for name in ("gate_proj", "up_proj"))
-    return x + apply("down_proj", mlp.down_proj, swiglu(gate, up))
+class TreePast:
+    """What the tokens of a tree see: :class:`crlbench.policy.fused_layers.Past`.
+
+    ``look`` is shown each attention's keys and values, (1, key heads, N, width), and
+    ``look_at_state`` each mixer's states at the ends of prompts, (P, groups, n, h * width), with
+    the last inputs of its convolution (P, tails, channels).
+    """
+
+    def __init__(
+        self, tree: TokenTree, last: int, look: Look | None, look_at_state: Look | None
+    ) -> None:
+        """``last`` is the number of the last layer, which runs for the predictors alone."""
+        self.tree, self.last = tree, last
+        self.look, self.look_at_state = look, look_at_state
+
+    def attend(
+        self, number: int, module: Any, query: Tensor, key: Tensor, value: Tensor
+    ) -> Tensor:
+        """See :class:`crlbench.policy.fused_layers.Past`."""
+        if self.look is not None:
+            self.look(number, key, value)
+        read = self.tree.attend_predictors if number == self.last else self.tree.attend
+        return read(module, query, key, value)
+
+    def mix(self, number: int, module: Any, inputs: Tensor, step: Tensor) -> Tensor:
+        """See :class:`crlbench.policy.fused_layers.Past`.
+
+        The recurrence runs over whole prompts. Completions go on from their ends.
+        """
+        tree, before = self.tree, tails(module)
+        path, real, firsts = tree.paths
+        (prompts, length), padded = path.shape, not bool(real.all())
+        some, steps = (
+            x[0].index_select(0, path.flatten()).unflatten(0, (prompts, length))
+            for x in (inputs, step)
+        )
+        if padded:
+            some = some * real.unsqueeze(-1)
+        window = pad(some, (0, 0, before, 0))
+        stretch = read_inputs(module, window, steps, real if padded else None)
+        state, reads = self._prompts(number, module, stretch, firsts)
+        if self.look_at_state is not None:
+            self.look_at_state(number, state, window[:, length:])
+        if tree.ids.shape[1]:
+            own, steps = (x[0, tree.stem :].unflatten(0, tree.ids.shape) for x in (inputs, step))
+            shared = window[:, length:].repeat_interleave(tree.each, dim=0)
+            rows = read_inputs(module, torch.cat([shared, own], dim=1), steps)
+            reads.append(add_skip(module, scan_rows(rows, state), rows.x).flatten(0, 1))
+        return torch.cat(reads).unsqueeze(0)
+
+    def _prompts(
+        self, number: int, module: Any, stretch: Stretch, firsts: Tensor
+    ) -> tuple[Tensor, list[Tensor]]:
+        """States at the ends of prompts, and what is put out for the tokens of the stem, (n, inner),
+        or for the last ones of prompts in the last layer."""
+        if number == self.last:
+            state, end = final_state(stretch, None), stretch.x[:, -1:]
+            read = (stretch.look[:, -1].unsqueeze(2) @ state).reshape(end.shape)
+            return state, [add_skip(module, read, end)[:, 0]]
+        read, state = scan(stretch, None)
+        return state, [add_skip(module, read, stretch.x).flatten(0, 1).index_select(0, firsts)]
 
 
 def tree_states(
     backbone: Any,
     tree: TokenTree,
     apply: Map = apply_linear,
-    look: Callable[[int, Tensor, Tensor], None] | None = None,
+    look: Look | None = None,
+    look_at_state: Look | None = None,
 ) -> Tensor:
     """(1, n, H): the states of a tree's tokens at :attr:`TokenTree.predictors`; ``apply`` runs the
-    linear layers.
-
-    ``look`` is shown each layer's keys and values, (1, key heads, N, width).
+    linear layers. See :class:`TreePast` for what looks on.
     """
     last = backbone.config.get_text_config().num_hidden_layers - 1
-
-    def attention(number: int, module: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        if look is not None:
-            look(number, key, value)
-        read = tree.attend_predictors if number == last else tree.attend
-        return read(module, query, key, value)
-
+    past = TreePast(tree, last, look, look_at_state)
     places = tree.in_one_row(tree.places)
-    return decoder_states(backbone, tree.row, places, attention, apply, tree.predictors)
+    return decoder_states(backbone, tree.row, places, past, apply, tree.predictors)
 
 
 def tree_of(prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor, mask: Tensor) -> TokenTree:

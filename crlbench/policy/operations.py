@@ -64,19 +64,25 @@ class _Rotate(torch.autograd.Function):
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary positions: ``x`` (rows, t, heads, width) turned by (rows, t, 1, width) angles.
+    """Rotary positions: ``x`` (rows, t, heads, width) turned by (rows, t, 1, n) angles.
 
-    The two halves of a head are the two coordinates, as in Llama; the halves of ``cos`` and of
-    ``sin`` are equal. The result is in the type of the angles.
+    The two halves of the first n numbers of a head are the two coordinates, as in Llama; the
+    others stay. The halves of ``cos`` and of ``sin`` are equal. The result is in the type of the
+    angles.
     """
     return _Rotate.apply(x, cos, sin)
 
 
 def _turn(x: Tensor, cos: Tensor, sin: Tensor, sign: int) -> Tensor:
-    half = x.shape[-1] // 2
-    turned, some = x * cos, sin[..., :half]
-    turned[..., :half].addcmul_(x[..., half:], some, value=-sign)
-    turned[..., half:].addcmul_(x[..., :half], some, value=sign)
+    width = cos.shape[-1]
+    half, some = width // 2, sin[..., : width // 2]
+    if width == x.shape[-1]:
+        turned = x * cos
+    else:
+        turned = x.clone()
+        turned[..., :width] *= cos
+    turned[..., :half].addcmul_(x[..., half:width], some, value=-sign)
+    turned[..., half:width].addcmul_(x[..., :half], some, value=sign)
     return turned
 
 

@@ -189,6 +189,11 @@ class Policy(nn.Module):
         )
         return TokenOutputs(*statistics, values)
 
+    @property
+    def has_reference(self) -> bool:
+        """Whether the start model can be asked."""
+        return self.adapted or self.reference is not None
+
     @torch.no_grad()
     def reference_logprobs(
         self,

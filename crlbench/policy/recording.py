@@ -14,14 +14,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from crlbench.contract.sizes import RECORDED_BYTES
-from crlbench.policy.fused import (
-    OF_ALL,
-    Map,
-    adapted,
-    apply_linear,
-    linear_modules,
-    lora_out,
-)
+from crlbench.policy.fused import adapted, apply_linear, lora_out
+from crlbench.policy.fused_layers import OF_ALL, Map, linear_modules
 from crlbench.policy.head import product_dtype
 from crlbench.policy.token_tree import TokenTree
 

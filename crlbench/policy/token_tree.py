@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from crlbench.policy.attention import attend_whole
+from crlbench.policy.attention import attend_capped, attend_whole, score_cap, window_of
 from crlbench.policy.forward import positions
 
 
@@ -84,6 +84,23 @@ class TokenTree:
         return firsts
 
     @cached_property
+    def paths(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Whole prompts, (P, C + L) int64: where their tokens stand in the one row, left padded
+        with any; which are real, bool; and (C + M,) int64, where in all paths, one after the
+        other, each token of trunk and nodes stands first."""
+        prompts, length = self.nodes.shape
+        whole = self.trunk + length
+        columns = torch.arange(whole)
+        missing = length - self.prompt_mask.sum(1, keepdim=True)
+        places = columns - missing
+        own = self.trunk + self.nodes[:, (columns - self.trunk).clamp(min=0)]
+        paths = torch.where(places < self.trunk, places.clamp(min=0), own)
+        of_trunk = torch.arange(self.trunk) + missing[0]
+        rows, columns = self.firsts // length, self.firsts % length
+        of_nodes = rows * whole + self.trunk + columns
+        return paths, places >= 0, torch.cat([of_trunk, of_nodes])
+
+    @cached_property
     def ends(self) -> Tensor:
         """(P,) int64: where the last token of each prompt stands in the one row."""
         return self.trunk + self.nodes[:, -1]
@@ -128,11 +145,37 @@ class TokenTree:
         of_completions = torch.cat(shapes, dim=2)
         return causal[None, None], of_prompts[:, None], of_completions[:, None]
 
+    @cached_property
+    def _longest(self) -> int:
+        """Tokens of the longest row."""
+        return 1 + max(int(places.max()) for places in self.places if places.numel())
+
+    @cached_property
+    def _within(self) -> dict[int, tuple[Tensor, Tensor, Tensor]]:
+        """What :meth:`_sights_of` found, by window."""
+        return {}
+
+    def _sights_of(self, module: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """:attr:`sights`, of what is inside the window of an attention module."""
+        window = window_of(module)
+        if window is None or window >= self._longest:
+            return self.sights
+        if window not in self._within:
+            of_trunk, _, of_rows = self.places
+            of_prompts = self.trunk + positions(self.prompt_mask)
+            keys = torch.cat([of_trunk.expand(len(self.nodes), -1), of_prompts], dim=1)
+            keys_of_rows = torch.cat([keys.repeat_interleave(self.each, dim=0), of_rows], dim=1)
+            pairs = (of_trunk[None],) * 2, (of_prompts, keys), (of_rows, keys_of_rows)
+            near = [(key[:, None] > query[:, :, None] - window)[:, None] for query, key in pairs]
+            one, other, third = (x & y for x, y in zip(self.sights, near, strict=True))
+            self._within[window] = one, other, third
+        return self._within[window]
+
     def attend(self, module: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """What every token reads (1, N, heads, width), from (1, heads, N, width)."""
         trunk, prompts, rows = self.split(query)
         trunks, stems, whole = self._seen(key, value)
-        causal, of_prompts, _ = self.sights
+        causal, of_prompts, _ = self._sights_of(module)
         reads = []
         if self.trunk:
             reads.append(_read(module, trunk, trunks, causal).flatten(0, 1))
@@ -144,7 +187,7 @@ class TokenTree:
         """The same of the tokens at :attr:`predictors` alone, from their queries
         (1, heads, n, width) and from all keys and values."""
         _, stems, whole = self._seen(key, value)
-        _, of_prompts, _ = self.sights
+        _, of_prompts, _ = self._sights_of(module)
         count = len(self.nodes)
         last = query[0, :, :count].transpose(0, 1).unsqueeze(2)
         reads = [_read(module, last, stems, of_prompts[:, :, -1:]).flatten(0, 1)]
@@ -168,7 +211,7 @@ class TokenTree:
     ) -> Tensor:
         """What stems read, (n, heads, width), and completions after it, in one row."""
         if whole:
-            reads.append(_read(module, rows, whole, self.sights[2]).flatten(0, 1))
+            reads.append(_read(module, rows, whole, self._sights_of(module)[2]).flatten(0, 1))
         return torch.cat(reads).unsqueeze(0)
 
     def split(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -203,6 +246,8 @@ class TokenTree:
 def _read(module: Any, query: Tensor, pair: Sequence[Tensor], sight: Tensor) -> Tensor:
     """(rows, t, heads, width): what queries read of keys and values."""
     key, value = pair
+    if (cap := score_cap(module)) is not None:
+        return attend_capped(module, query, key, value, sight, cap)
     return attend_whole(module, query, key, value, sight, scaling=module.scaling)
 
 

@@ -69,7 +69,7 @@ def replay_seconds(
     # Under CRL-2 the start model is asked again, item by item.
     if updates is None or protocol_name(record.fingerprint.leaves) != PROTOCOL_NAME:
         items += (e.end_draws + 1) * e.curve_items + 3 * e.end_items
-        items += e.pass_draws * (e.curve_items + e.end_items)
+        items += e.pass_draws * (e.curve_items + e.end_items) + e.blind_draws * e.curve_items
     if updates is None:
         items += len(e.retain) * e.retain_items
     if record.arm == "mode":  # and the start model the training prompts

@@ -1,12 +1,13 @@
 """Stored episodes: what was said is what was scored, and every turn happens again.
 
-An episode follows from the start of its item and from what the policy said. So the states, what
-was told, what was paid and the scores of a stored one are found by playing it again. The numbers
-of tokens alone do not follow; they are bounded.
+An episode follows from the start of its item and from the texts that the policy said. So the calls
+that were read in them, the states, what was told, what was paid and the scores of a stored one are
+found by playing it again. The numbers of tokens alone do not follow; they are bounded.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,9 +15,12 @@ from crlbench.catalog.frozen import Task
 from crlbench.contract.verification import Finding
 from crlbench.disk.names import EPISODES
 from crlbench.errors import ValidationError
-from crlbench.play.record import describe, sayings_in, transcript_of
+from crlbench.play.record import Sayings, describe, sayings_in, transcript_of
 from crlbench.proof.facts import Facts
-from crlbench.reward.env import read_start
+from crlbench.proof.figures import ROUNDED, is_whole
+from crlbench.proof.files import longest_text
+from crlbench.reward.env import read_start, said_value
+from crlbench.reward.tools import read_text
 
 TOKENS_PER_BYTE = 2
 """Most tokens that a byte of a turn's cap becomes."""
@@ -38,6 +42,7 @@ def check_spoken(facts: Facts, rows: Rows, kind: str) -> Iterator[Finding]:
     episodes = facts.run.episodes()
     expected = len(rows) if needs else 0
     yield from facts.differs("(whole)", len(episodes), expected, "lines", EPISODES)
+    yield from _check_turns(facts)
     if len(episodes) != expected:
         return
     for number, (episode, row) in enumerate(zip(episodes, rows, strict=False), start=1):
@@ -53,14 +58,37 @@ def check_spoken(facts: Facts, rows: Rows, kind: str) -> Iterator[Finding]:
         stored, completion = transcript_of(said), row["completion"]
         yield from facts.differs(f"{field}said", stored, completion, why, EPISODES)
         most = TOKENS_PER_BYTE * facts.conditions.sampling.max_completion_bytes + 1
-        for turn, (_, count) in enumerate(said):
+        for turn, (value, count) in enumerate(said):
             if type(count) is not int or not 1 <= count <= most:
                 allowed = f"1 to {most}"
                 yield facts.finding(f"{field}turn {turn}: tokens", count, allowed, file=EPISODES)
+            text, longest = _text(value), longest_text(facts)
+            if len(text.encode("utf-8", "replace")) > longest:
+                size, why = f"{len(text)} characters", "the cap of the conditions"
+                where = f"{field}turn {turn}: said"
+                yield facts.finding(where, size, f"at most {longest} bytes", why, EPISODES)
+
+
+def _check_turns(facts: Facts) -> Iterator[Finding]:
+    """Turns of the iterations, and those with a fault, are whole numbers; an illegal turn is a
+    fault."""
+    health, rows = facts.record.health, facts.conditions.budget.rows
+    names = ("turns", "faults", "illegal", "malformed")
+    columns = [health.get(name, ()) for name in names]
+    for i, (turns, *shares) in enumerate(zip(*columns, strict=False)):
+        total = (turns or 0.0) * rows
+        counts = [total, *((share or 0.0) * total for share in shares)]
+        for name, count in zip(names, counts, strict=True):
+            if not math.isfinite(count) or not is_whole(count):
+                expected = f"a whole number of turns in {rows} episodes"
+                yield facts.finding(f"health.{name}[{i}]", health[name][i], expected)
+        if counts[2] > counts[1] * (1 + ROUNDED):
+            expected = f"at most health.faults[{i}]"
+            yield facts.finding(f"health.illegal[{i}]", health["illegal"][i], expected)
 
 
 def check_played(facts: Facts, rows: Rows, task: Task) -> Iterator[Finding]:
-    """Play every stored episode again, and compare each turn.
+    """Read and play every stored episode again, and compare each turn.
 
     Args:
         rows: The stored samples, in order; their transcripts are those of the episodes.
@@ -69,6 +97,7 @@ def check_played(facts: Facts, rows: Rows, task: Task) -> Iterator[Finding]:
     for number, (episode, row) in enumerate(zip(facts.run.episodes(), rows, strict=True), start=1):
         field, said = f"line {number}: ", _sayings(episode)
         assert said is not None
+        yield from _misread(facts, field, said, task)
         start = read_start(row["answer"])
         try:
             again = describe(task.environment, start, said)
@@ -81,6 +110,21 @@ def check_played(facts: Facts, rows: Rows, task: Task) -> Iterator[Finding]:
         yield from facts.differs(f"{field}score", row["score"], score, why)
 
 
+def _misread(facts: Facts, field: str, said: Sayings, task: Task) -> Iterator[Finding]:
+    """Turns with other calls or another fault of form than their text has."""
+    for turn, (value, _) in enumerate(said):
+        cut = isinstance(value, dict) and value.get("cut") is True
+        again = said_value(read_text(task.environment, _text(value), cut))
+        why = "read in the text again"
+        yield from facts.differs(f"{field}turn {turn}: said", value, again, why, EPISODES)
+
+
+def _text(value: Any) -> str:
+    """The text of a turn; that of something else is empty."""
+    text = value.get("text") if isinstance(value, dict) else value
+    return text if isinstance(text, str) else ""
+
+
 def _sayings(episode: Mapping[str, Any]) -> Any:
     """What the policy said; None where the line is no episode."""
     try:
@@ -90,14 +134,18 @@ def _sayings(episode: Mapping[str, Any]) -> Any:
 
 
 def _differences(facts: Facts, field: str, stored: Any, again: Any) -> Iterator[Finding]:
-    """Where two values of JSON data differ, down to the leaves."""
+    """Where two values of JSON data differ, down to the leaves, in their spelling too: 0 is not 0.0
+    and not -0.0, and a field that is null is not one that is absent."""
     if isinstance(stored, dict) and isinstance(again, dict):
-        for name in sorted(stored.keys() | again.keys(), key=str):
-            inner = stored.get(name), again.get(name)
-            yield from _differences(facts, f"{field}{name} ", *inner)
+        for name in sorted(stored.keys() | again.keys()):
+            if name in stored and name in again:
+                yield from _differences(facts, f"{field}{name} ", stored[name], again[name])
+            else:
+                has, needs = (value.get(name, "absent") for value in (stored, again))
+                yield facts.finding(f"{field}{name}", has, needs, "no such field", EPISODES)
     elif isinstance(stored, list) and isinstance(again, list) and len(stored) == len(again):
         for place, inner in enumerate(zip(stored, again, strict=True)):
             yield from _differences(facts, f"{field}{place} ", *inner)
-    elif stored != again or type(stored) is not type(again):
+    elif repr(stored) != repr(again):
         why = "found by playing the episode again"
         yield facts.finding(field.strip(), stored, again, why, EPISODES)

@@ -13,9 +13,9 @@ from crlbench.contract.dynamics import FROZEN_STATS, PAIR_STATS, STATS
 from crlbench.contract.experience import prompts_of
 from crlbench.contract.records import CurvePoint, SplitScore
 from crlbench.contract.verification import Finding
-from crlbench.disk.names import ITEMS
+from crlbench.disk.names import EPISODES, ITEMS
 from crlbench.proof.facts import Facts
-from crlbench.stats.measures import PASS, PASS_SPLITS, TRAIN_GREEDY
+from crlbench.stats.measures import BLIND, PASS, PASS_SPLITS, TRAIN_GREEDY
 from crlbench.stats.pass_at_k import pass_by_k
 from crlbench.verdict.arm_agreement import must_differ, wrong_share
 
@@ -42,12 +42,12 @@ WATCHED_OF_FROZEN = (
 _SHARES = (
     "score", "audit", "truncated", "truncated_right", "truncated_wrong", "repetition",
     "repetition_right", "repetition_wrong", "ess", "kept_fraction", "uniform_groups",
-    "clip_fraction", "clip_low", "clip_high", "pair_accuracy",
+    "clip_fraction", "clip_low", "clip_high", "pair_accuracy", "faults", "illegal", "malformed",
 )
 _SIZES = (
     "length", "length_right", "length_wrong", "kl_coefficient", "entropy", "behavior_gap",
     "grad_norm", "update_norm", "value_loss", "ratio_p01", "ratio_p50", "ratio_p99", "ratio_max",
-    "approx_kl", "approx_kl_k2", "reference_kl_k2", "reference_kl_k3",
+    "approx_kl", "approx_kl_k2", "reference_kl_k2", "reference_kl_k3", "forked_rows", "tool_calls",
 )
 BOUNDS = {
     **dict.fromkeys(_SHARES, (0.0, 1.0)),
@@ -55,6 +55,7 @@ BOUNDS = {
     **dict.fromkeys(("chosen_logp", "rejected_logp"), (-math.inf, 0.0)),
     "kept_mass": (0.0, math.inf),
     "group_variance": (0.0, 0.25),
+    "turns": (1.0, math.inf),
     "update_cosine": (-1.0, 1.0),
     "explained_variance": (-math.inf, 1.0),
 }
@@ -310,6 +311,17 @@ def check_cost(facts: Facts) -> Iterator[Finding]:
     yield from facts.differs("cost.flops_estimate", stored.get("flops_estimate"), flops, why)
 
 
+BOUNDS = {
+    "gold": (0.0, 1.0),
+    "audit": (0.0, 1.0),
+    "kl": (-math.inf, math.inf),  # an estimate from few completions may be below 0
+    "kl_se": (0.0, math.inf),
+}
+"""What a point may say beyond a learned reward."""
+START_KL = 0.01
+"""Nats per completion by which rounding may move the start model from itself."""
+
+
 def check_curve(facts: Facts) -> Iterator[Finding]:
     """Every point stands on the grid, and its score is the mean of its items."""
     points = facts.record.curve
@@ -317,11 +329,27 @@ def check_curve(facts: Facts) -> Iterator[Finding]:
     for j, point in enumerate(points[: facts.evaluations]):
         yield from _check_place(facts, j, point)
         yield from _check_score(facts, f"curve[{j}]", "score", point.items_ref, point.score, None)
+        yield from _check_beyond(facts, j, point)
     for name in ("bytes", "tokens", "updates"):
         totals = [getattr(point, name) for point in points]
         for j, (before, after) in enumerate(zip(totals, totals[1:], strict=False), start=1):
             if after < before:
                 yield facts.finding(f"curve[{j}].{name}", after, f"at least {before}", "a total")
+
+
+def _check_beyond(facts: Facts, j: int, point: CurvePoint) -> Iterator[Finding]:
+    """What a point says beyond a learned reward: all or nothing, alike at all points, in bounds."""
+    expected = facts.record.curve[0].gold is not None
+    for name, (low, high) in BOUNDS.items():
+        value, where = getattr(point, name), f"curve[{j}].{name}"
+        if (value is not None) != expected:
+            why = "every figure at every point, or none"
+            yield facts.finding(where, value, "a number" if expected else None, why)
+        elif value is not None and not (low <= value <= high and math.isfinite(value)):
+            yield facts.finding(where, value, f"finite, {low:g} to {high:g}")
+    if j == 0 and point.kl is not None and abs(point.kl) > START_KL:
+        why = "the policy is the start model"
+        yield facts.finding("curve[0].kl", point.kl, f"at most {START_KL} off 0", why)
 
 
 def _check_place(facts: Facts, j: int, point: CurvePoint) -> Iterator[Finding]:
@@ -363,6 +391,8 @@ def _sizes(facts: Facts) -> dict[str, dict[str, Any]]:
     if e.pass_draws:
         many = {"start": e.pass_draws, "end": e.pass_draws}
         sizes |= {n + PASS: sizes[n] | many for n in PASS_SPLITS if n in sizes}
+    if e.blind_draws and EPISODES in facts.record.files:
+        sizes[BLIND] = fresh | {"start": e.blind_draws, "end": e.blind_draws}
     if facts.record.arm == "mode":
         sizes[TRAIN_GREEDY] = {"n": None, "start": 1, "end": 1}
     return sizes | {f"retain/{m}": {"n": None, "start": 1, "end": 1} for m in e.retain}

@@ -17,7 +17,7 @@ from crlbench.contract.conditions import diff, leaves
 from crlbench.contract.records import DIGESTED_ITERATIONS, IterationDigest
 from crlbench.contract.verification import Finding
 from crlbench.disk.hashing import digest, sha256_bytes
-from crlbench.disk.names import DIGESTS, RECORD_NAME, SAMPLES
+from crlbench.disk.names import DIGESTS, EPISODES, RECORD_NAME, SAMPLES
 from crlbench.proof.facts import Facts
 from crlbench.proof.figures import ROUNDED
 from crlbench.run.mend import curve_csv
@@ -114,10 +114,17 @@ def _check_texts(facts: Facts, field: str, row: Sample, first: Sample) -> Iterat
         if len(stored) > MAX_TEXT:
             size = f"{len(stored)} characters"
             yield facts.finding(field + name, size, f"at most {MAX_TEXT}", file=SAMPLES)
-    most = min(MAX_TEXT, TOKEN_BYTES * (facts.conditions.sampling.max_completion_bytes + 1))
+    most = MAX_TEXT
+    if EPISODES not in facts.record.files:  # there the cap is that of a turn
+        most = min(most, longest_text(facts))
     if len(row.completion.encode("utf-8", "replace")) > most:
         size, why = f"{len(row.completion)} characters", "the cap of the conditions"
         yield facts.finding(f"{field}completion", size, f"at most {most} bytes", why, SAMPLES)
+
+
+def longest_text(facts: Facts) -> int:
+    """Most bytes of a completion, or of what is said in one turn."""
+    return TOKEN_BYTES * (facts.conditions.sampling.max_completion_bytes + 1)
 
 
 def check_files(facts: Facts) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ from pydantic import ValidationError as PydanticError
 from typing_extensions import TypedDict
 
 from crlbench.base.explain import faults
-from crlbench.contract.dynamics import PAIR_STATS, STATS, UPDATE_STATS
+from crlbench.contract.dynamics import ALL_STATS, EPISODE_STATS, STATS
 from crlbench.contract.machine import PACKAGES, SWITCHES, contradiction
 from crlbench.contract.records import WHOLE_BELOW
 from crlbench.contract.verification import Finding
@@ -195,7 +195,7 @@ class Costs(Strict):
     flops_estimate: Whole
 
 
-Figures = dict[Literal["iteration", *UPDATE_STATS, *PAIR_STATS], list[Any]]  # type: ignore[valid-type]
+Figures = dict[Literal["iteration", *ALL_STATS], list[Any]]  # type: ignore[valid-type]
 
 _FORMS: dict[str, TypeAdapter[Any]] = {
     "crlbench": TypeAdapter(Code),
@@ -234,12 +234,16 @@ def _check_whole(facts: Facts) -> Iterator[Finding]:
     record, machine = facts.record, facts.record.environment
     counted = COUNTED if facts.source == "rewards" else COUNTED_OF_FROZEN
     learns = any(loss is not None for loss in record.health.get("loss", ()))
+    played = EPISODE_STATS if EPISODES in record.files else ()
     names = {
         "files": (record.files, [name for name in get_args(FileName) if name != EPISODES]),
         "counts": (record.counts, counted if learns else (SKIPPED,)),
-        "health": (record.health, ("iteration", *STATS[facts.source])),
+        "health": (record.health, ("iteration", *STATS[facts.source], *played)),
         "environment.packages": (machine["packages"], NEEDED),
     }
+    if not played:
+        more = sorted(record.health.keys() & EPISODE_STATS.keys())
+        yield from facts.differs("health", more, [], "figures of episodes, of which there are none")
     for field, (present, required) in names.items():
         absent = [name for name in required if name not in present]
         yield from facts.differs(field, absent, [], "names that are missing")

@@ -18,8 +18,10 @@ import numpy as np
 
 from crlbench.contract.arms import PAID_BY_TASK
 from crlbench.contract.conditions import diff, leaves
+from crlbench.contract.dynamics import EPISODE_STATS
 from crlbench.contract.machine import machine_class
 from crlbench.contract.records import (
+    BEYOND,
     DIGESTED_ITERATIONS,
     SCORE_DROP,
     CurvePoint,
@@ -46,7 +48,7 @@ TENSORS = {
 OF_TOKENS = (
     "score", "reward", "audit", "length", "length_right", "length_wrong", "truncated",
     "truncated_right", "truncated_wrong", "repetition", "repetition_right", "repetition_wrong",
-    "group_variance", "uniform_groups", "tokens", "bytes",
+    "group_variance", "uniform_groups", "tokens", "bytes", *EPISODE_STATS,
 )
 """Figures that follow from the sampled tokens alone: no machine rounds them otherwise."""
 
@@ -56,6 +58,10 @@ the same: Adam makes a full step of a gradient that is all rounding."""
 
 MIN_HEADROOM = 0.2
 """Least headroom for Λ, as in the report: less counts as this much."""
+
+
+KL_ROUNDING = 1e-3
+"""Nats per completion by which another machine may find another KL of the same completions."""
 
 
 @dataclass(frozen=True)
@@ -293,6 +299,8 @@ class _Beside:
             within = self._evaluation_within(update, before, gap, changed)
             what = f"items of {ref}, {changed} of {before.size}"
             yield Difference(update, what, points[x].score, ours[x].score, within, gap)
+        else:
+            yield from _beyond(update, points[x], ours[x])
 
     def _evaluation_within(
         self, update: int, items: np.ndarray, gap: float, changed: int
@@ -392,3 +400,17 @@ def captured(
 def _gap(a: float, b: float) -> float:
     """The distance of two numbers; infinite where one of them is none."""
     return abs(a - b) if math.isfinite(a) and math.isfinite(b) else math.inf
+
+
+def _beyond(update: int, stored: CurvePoint, replayed: CurvePoint) -> Iterator[Difference]:
+    """What a point says beyond a learned reward, of completions that are paid the same.
+
+    A record of a version that stored none of it is not asked.
+    """
+    for name in BEYOND:
+        before, after = getattr(stored, name), getattr(replayed, name)
+        if before is None or before == after:
+            continue
+        gap = None if after is None else abs(before - after)
+        within = gap is not None and name in ("kl", "kl_se") and gap <= KL_ROUNDING
+        yield Difference(update, f"{name} at x = {stored.x}", before, after, within, gap)

@@ -253,10 +253,24 @@ def scripted(environment: Environment, cases: Sequence[Sequence[Any]]) -> list[s
     return problems
 
 
+def listed(environment: Environment, cases: Sequence[Sequence[Any]]) -> list[str]:
+    """Texts that are listed as legal in (state, seat) and are a fault there."""
+    problems = []
+    for state, _ in cases:
+        texts = () if environment.legal is None else environment.legal(json.loads(state))
+        for text in texts:
+            said = read_text(environment, text)
+            step = environment.step(json.loads(state), said, Draw(DICE, "step", 0))
+            if step.fault:
+                problems.append(f"{text!r} is listed as legal in {state:.{SHOWN}}: {step.fault}")
+    return problems
+
+
 TRIALS: Mapping[str, Callable[..., Any]] = {
     trial.__name__: trial
     for trial in (
-        *(endings, faults, leaks, moves, null_scores, reached, recited, scripted, slips, steps),
+        *(endings, faults, leaks, listed, moves, null_scores, reached, recited, scripted, slips),
+        steps,
     )
 }
 """Everything that can be tried, by name."""

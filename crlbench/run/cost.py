@@ -102,7 +102,7 @@ def count_scored(cell: Cell, conditions: Conditions) -> int:
         return curve
     transfer = (len(cell.tasks) - 1) * e.curve_items
     end = (e.end_draws + 1) * e.curve_items + 3 * e.end_items + len(e.retain) * e.retain_items
-    end += e.pass_draws * (e.curve_items + e.end_items)
+    end += e.pass_draws * (e.curve_items + e.end_items) + e.blind_draws * e.curve_items
     return curve + transfer + end
 
 

@@ -30,8 +30,8 @@ from crlbench.run.subject import (
     shown_prompt,
     training_prompts,
 )
-from crlbench.stats.measures import PASS, PASS_SPLITS, TRAIN_GREEDY
-from crlbench.train.collect import Answers, Collector
+from crlbench.stats.measures import BLIND, ID, PASS, PASS_SPLITS, TRAIN_GREEDY
+from crlbench.train.collect import Answers, Collector, Play
 from crlbench.train.evaluation import passage_scores, samples, score_requests
 from crlbench.train.ranks import ALONE, Ranks
 from crlbench.train.requests import Request, SplitResult
@@ -44,6 +44,8 @@ SPLITS = ("hard", "format", "train_fixed")
 AUDITED = "id_audit"
 SHOWN = 32
 """Completions stored to read, at each end."""
+EXCHANGED_STARTS = 32
+"""Starts among which observations are exchanged."""
 ARITHMETIC = "arithmetic"
 """The member of the retain panel whose prompts stand without a frame."""
 
@@ -136,6 +138,10 @@ class Examiner:
         """Whether the conditions ask for the draws of pass@k."""
         return self.conditions.evaluation.pass_draws > 0
 
+    def plays_blind(self, task: Task) -> bool:
+        """Whether the conditions ask for episodes with exchanged observations."""
+        return self.conditions.evaluation.blind_draws > 0 and task.card.kind == "environment"
+
     def whole(
         self, policy: Policy, task: Task, others: Sequence[Task], seed: int, purpose: str, x: int
     ) -> End:
@@ -145,7 +151,7 @@ class Examiner:
         chosen members of the retain panel by ``retain/<member>``.
         """
         requests = self._id(task, seed, purpose) | self._others(task, seed, purpose)
-        requests |= self._many(task, seed, purpose)
+        requests |= self._many(task, seed, purpose) | self._blind(task, seed, purpose)
         key = DrawKey(seed, purpose)
         requests |= {f"transfer/{t.name}": self._request(t, "id", key) for t in others}
         requests |= retain_requests(self.members, self.reader, self.conditions)
@@ -174,6 +180,12 @@ class Examiner:
         Draws of their own: items that are chosen by them have a start score that is not.
         """
         return _vectors(self._score(policy, self._many(task, seed, purpose)))
+
+    def blind_draws(
+        self, policy: Policy, task: Task, seed: int, purpose: str
+    ) -> dict[str, np.ndarray]:
+        """``id_blind``: (draws, items), the curve's starts with exchanged observations."""
+        return _vectors(self._score(policy, self._blind(task, seed, purpose)))
 
     def greedy_training(self, policy: Policy, task: Task) -> tuple[Sequence[Prompt], SplitResult]:
         """The training prompts of a run, and their greedy completions."""
@@ -208,6 +220,15 @@ class Examiner:
         return {
             name + PASS: replace(self._request(task, name, key), draws=draws) for name in splits
         }
+
+    def _blind(self, task: Task, seed: int, purpose: str) -> Requests:
+        if not self.plays_blind(task):
+            return {}
+        request = self._request(task, ID, DrawKey(seed, f"{purpose}/blind"))
+        assert isinstance(request.collector, Play)
+        collector = replace(request.collector, exchanged=True)
+        draws, starts = self.conditions.evaluation.blind_draws, EXCHANGED_STARTS
+        return {BLIND: replace(request, collector=collector, draws=draws, together=starts)}
 
     def _request(self, task: Task, split: str, key: DrawKey) -> Request[Collector]:
         e = self.conditions.evaluation

@@ -53,10 +53,11 @@ from crlbench.train.callbacks import (
     StopOnRequest,
 )
 from crlbench.train.learner import Learner
+from crlbench.train.loggers import open_loggers
 from crlbench.train.module import PolicyOptimization
 from crlbench.train.ranks import ALONE, Ranks, join_ranks, leave, whole_weights
 from crlbench.train.stream import EvalPrompts
-from crlbench.train.trainer import build_loggers, build_trainer, quiet
+from crlbench.train.trainer import build_trainer, quiet
 
 
 def run_cell(
@@ -211,12 +212,14 @@ def train(
         module.on_load_checkpoint(state)
         recorder.load_state_dict(state["callbacks"]["RunRecorder"])
         return recorder, None
-    with quiet():
+    done = 0 if state is None else state["callbacks"]["RunRecorder"]["totals"]["completions"]
+    logs = open_loggers(cell.loggers, folder, cell.name, told(cell, conditions), done)
+    with quiet(), logs as loggers:
         trainer = build_trainer(
             conditions,
             device=cell.device,
             callbacks=[recorder, StopOnDivergence(conditions.rules, recorder), *stops],
-            loggers=build_loggers(cell.loggers, folder, state["iterations_done"] if state else 0),
+            loggers=loggers,
             folder=folder,
             ranks=module.ranks,
         )
@@ -235,6 +238,12 @@ def train(
                 ) from None
             return recorder, stop
     return recorder, None
+
+
+def told(cell: Cell, conditions: Conditions) -> dict[str, Any]:
+    """What tells a run from others in a table of hyper-parameters."""
+    who = {name: getattr(cell, name) for name in ("model", "recipe", "task", "arm", "seed_index")}
+    return who | leaves({"optimization": conditions.optimization.model_dump()})
 
 
 def read_checkpoint(
@@ -294,6 +303,7 @@ def calibrate(cell: Cell) -> Figures:
     per_row = (evaluated - second) / e.curve_items
     items = (e.end_draws + 1) * e.curve_items + len(own_splits(task)) * e.end_items
     items += len(e.retain) * e.retain_items + e.pass_draws * (e.curve_items + e.end_items)
+    items += e.blind_draws * e.curve_items
     return {
         "startup_s": startup,
         "iteration_s": second - first,

@@ -28,7 +28,7 @@ from crlbench.contract.attempts import (
     subject_of,
 )
 from crlbench.contract.record_files import read_record
-from crlbench.contract.records import CURVE_COLUMNS, Cell, CurvePoint, RunRecord
+from crlbench.contract.records import BEYOND, CURVE_COLUMNS, Cell, CurvePoint, RunRecord
 from crlbench.disk.hashing import canonical_json, sha256_bytes, sha256_file
 from crlbench.disk.names import ITEMS, PLAN_NAME, RECORD_NAME
 from crlbench.disk.toml import dump_toml
@@ -58,7 +58,9 @@ _DECIDED = (
 def curve_csv(curve: Sequence[CurvePoint]) -> bytes:
     """The curve as a table for spreadsheets."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, CURVE_COLUMNS, extrasaction="ignore", lineterminator="\n")
+    more = [name for name in BEYOND if any(getattr(p, name) is not None for p in curve)]
+    columns = [*CURVE_COLUMNS, *more]
+    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     writer.writerows(point.model_dump() for point in curve)
     return text.getvalue().encode()

@@ -132,8 +132,8 @@ def probe(task: Task, subject: Subject, plan: Plan, catalog: Catalog) -> list[Le
     Raises:
         ValidationError: a prompt does not fit into the model's context.
     """
-    collector = collector_of(task, subject.reader, _decoding(task, catalog), "cpu")
-    policy = Policy(_in_float32(subject), value_head=False)
+    collector = collector_of(task, subject.reader, decoding(task, catalog), "cpu")
+    policy = Policy(in_float32(subject), value_head=False)
     return [
         _probe_level(task, subject, policy, collector, level, plan)
         for level in sorted({row["level"] for _, row in _rows(task)})
@@ -266,7 +266,7 @@ def _rows(task: Task) -> Iterable[tuple[str, Any]]:
     )
 
 
-def _decoding(task: Task, catalog: Catalog) -> Conditions:
+def decoding(task: Task, catalog: Catalog) -> Conditions:
     """Conditions of which only the decoding is read: the task's own cap at temperature 1."""
     sampling = Sampling(
         temperature=EVALUATION_TEMPERATURE, max_completion_bytes=task.card.max_completion_bytes
@@ -274,7 +274,7 @@ def _decoding(task: Task, catalog: Catalog) -> Conditions:
     return load_track(catalog, "mini").conditions.model_copy(update={"sampling": sampling})
 
 
-def _in_float32(subject: Subject) -> Any:
+def in_float32(subject: Subject) -> Any:
     """The weights as they are, computed with in float32; quantised ones in their own way."""
     if subject.card.quantisation != "none":
         return subject.backbone

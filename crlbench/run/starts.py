@@ -92,6 +92,8 @@ class StartScores:
         vectors = self._vectors(_id(task)) | self._vectors(_splits(task))
         if self.examiner.draws_many:
             vectors |= self._vectors(_many(task))
+        if self.examiner.plays_blind(task):
+            vectors |= self._vectors(_blind(task))
         for other in others:
             vectors[f"transfer/{other.name}"] = self._vectors(_id(other))["id"]
         if self.examiner.members:
@@ -115,6 +117,8 @@ class StartScores:
         }
         if self.examiner.draws_many:
             parts[_many(task)] = partial(self._make_many, task)
+        if self.examiner.plays_blind(task):
+            parts[_blind(task)] = partial(self._make_blind, task)
         parts |= {_id(other): partial(self._make_id, other) for other in others}
         return parts | ({RETAIN: self._make_retain} if self.examiner.members else {})
 
@@ -180,6 +184,10 @@ class StartScores:
         vectors = self.examiner.many_draws(self.policy, task, _seed(task), PURPOSE)
         self._write(_many(task), vectors)
 
+    def _make_blind(self, task: Task) -> None:
+        vectors = self.examiner.blind_draws(self.policy, task, _seed(task), PURPOSE)
+        self._write(_blind(task), vectors)
+
     def _make_mode(self, task: Task) -> None:
         prompts, result = self.examiner.greedy_training(self.policy, task)
         forms = task.answers_of(result.texts)
@@ -228,6 +236,10 @@ def _splits(task: Task) -> str:
 
 def _many(task: Task) -> str:
     return f"{task.name}_pass"
+
+
+def _blind(task: Task) -> str:
+    return f"{task.name}_blind"
 
 
 def _mode(task: Task) -> str:

@@ -26,8 +26,9 @@ from crlbench.policy.decode.loop import DecodeLoop
 from crlbench.policy.text.chat import completion_cap, render
 from crlbench.policy.text.dialogue import Dialogue
 from crlbench.policy.weights.load import Location, Reader, load_backbone
+from crlbench.reward.env import Said
 from crlbench.reward.score import score
-from crlbench.reward.tools import read_text
+from crlbench.reward.tools import Tool, said_on_line, tools_of
 from crlbench.run.admission import admit
 from crlbench.run.reward_model import ask, learned_scorer
 from crlbench.train.collect import Answers, Collector, Play
@@ -184,6 +185,11 @@ def scorer_of(task: Task, device: str = "cpu") -> Scorer:
     """
     if task.card.reward_model is not None:
         return learned_scorer(task, device)
+    return verifier_of(task)
+
+
+def verifier_of(task: Task) -> Scorer:
+    """The task's verifier, as :func:`scorer_of`; where a reward model pays, what is right."""
     return lambda texts, answers: score(
         task.judge_of("verify", texts, answers), texts, answers, task.name
     )
@@ -222,6 +228,7 @@ def answers_of(task: Task, reader: Reader, conditions: Conditions, device: str) 
         evaluation=evaluation_sampler(task, reader, conditions),
         scale=conditions.data.reward_scale,
         kind=conditions.data.reward,
+        gold=None if task.card.reward_model is None else verifier_of(task),
     )
 
 
@@ -233,7 +240,7 @@ def play_of(task: Task, reader: Reader, conditions: Conditions, device: str) -> 
             dialogue=Dialogue(reader.tokenizer, reader.frame, reader.ends, reader.thinking),
             sampler=make_sampler(task, reader, conditions),
             context=reader.context,
-            reading=partial(read_text, task.environment),
+            reading=partial(_said, tools_of(task.environment)),
             name=task.name,
         ),
         auditor=auditor_of(task),
@@ -241,6 +248,10 @@ def play_of(task: Task, reader: Reader, conditions: Conditions, device: str) -> 
         scale=conditions.data.reward_scale,
         kind=conditions.data.reward,
     )
+
+
+def _said(tools: Sequence[Tool], text: str, cut: bool) -> Said:
+    return said_on_line(text, tools, cut)
 
 
 COLLECTORS: Mapping[str, Callable[[Task, Reader, Conditions, str], Collector]] = {

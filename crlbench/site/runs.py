@@ -16,7 +16,9 @@ from crlbench.contract.arms import CONTROLS, Arm
 from crlbench.pages import (
     page_arrival,
     page_costs,
+    page_episodes,
     page_failures,
+    page_goodhart,
     page_health,
     page_results,
     page_samples,
@@ -160,8 +162,10 @@ def _item(entry: Entry, real: Sequence[Run]) -> dict[str, Any]:
         "generalization": page_splits.generalization(entry),
         "transfer": None,
         "honesty": page_splits.honesty(entry),
+        "goodhart": page_goodhart.panels([task], real),
         "health": [page_health.health_panel(task, real)],
         "samples": page_samples.sample_panels([task], real),
+        "episodes": page_episodes.episode_panels([task], real),
         "failures": page_failures.failures(entry, real),
         "costs": page_costs.costs(real),
     }

@@ -207,7 +207,9 @@ def expanded_at(
     return [Interval(*pair) for pair in zip(ends[::2], ends[1::2], levels, strict=True)]
 
 
-def half_width(variances: Sequence[float], seeds: Sequence[int], level: float = LEVEL) -> float:
+def half_width(
+    variances: Sequence[float], seeds: Sequence[float], level: float = LEVEL
+) -> float:
     """Of Student's interval of a mean over tasks, from the variances of each task's replicates.
 
     For statistics whose percentiles stay too near to the estimate, such as the dispersion of few
@@ -269,6 +271,13 @@ class Replicates:
     """(R,) items resampled only, with the same weights."""
     bounds: tuple[float, float] | None = None
     """Between which the location lies by its definition; None where nothing bounds it."""
+    worth: float | None = None
+    """Seeds whose degrees of freedom the spread has, where it rests on less than ``values``."""
+
+    @property
+    def size(self) -> float:
+        """Seeds that the spread is worth."""
+        return len(self.values) if self.worth is None else self.worth
 
 
 def replicate(
@@ -367,7 +376,8 @@ def paired_with_replicates(
     outer = inner = None
     if enough_seeds(sizes) and by_variance:
         variances = [float(np.var(part.drawn)) for part in apart]
-        outer, inner = (around(value, variances, sizes, level) for level in LEVELS)
+        worth = [min(b.size, a.size) for b, a in pairs]
+        outer, inner = (around(value, variances, worth, level) for level in LEVELS)
     elif enough_seeds(sizes):
         outer, inner = expanded_at(whole, sizes, LEVELS)
     call, n, more = verdict(outer, inner, margin), min(sizes), None
@@ -384,7 +394,7 @@ def mean_of_rows(rows: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def around(
-    value: float, variances: Sequence[float], seeds: Sequence[int], level: float = LEVEL
+    value: float, variances: Sequence[float], seeds: Sequence[float], level: float = LEVEL
 ) -> Interval:
     """Student's interval of a difference of shares, which lies in [-1, 1]."""
     width = half_width(variances, seeds, level)

@@ -45,6 +45,8 @@ PASS = "_pass"
 """Ends the name of a split of many draws, as in ``id_pass``."""
 PASS_SPLITS = ("id", "hard")
 """Splits that pass@k is given on."""
+BLIND = "id_blind"
+"""Episodes in which a policy is told what other episodes are told, of environments alone."""
 TRAIN_GREEDY = "train_greedy"
 """Greedy answers of the start model to the training prompts; of the mode arm alone."""
 
@@ -150,4 +152,3 @@ class ItemTable:
     def gain(self, weights: np.ndarray) -> np.ndarray:
         """(R, n) raw gain s(B) - s(0) under item weights."""
         return self.scale * (weights @ (self.final - self.head).T)
-

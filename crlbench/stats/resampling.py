@@ -291,7 +291,8 @@ def shortfall_interval(parts: Sequence[Replicates], level: float = LEVEL) -> Int
     value = float(np.mean([part.location for part in parts]))
     if not enough_seeds(sizes) or value >= 1:
         return axis_interval(parts, level)
-    width = half_width([float(np.var(part.drawn)) for part in parts], sizes, level) / (1 - value)
+    variances, worth = zip(*((float(np.var(part.drawn)), part.size) for part in parts), strict=True)
+    width = half_width(variances, worth, level) / (1 - value)
     low, high = (1 - (1 - value) * math.exp(sign * width) for sign in (1, -1))
     return Interval(max(0.0, low), high, level)
 

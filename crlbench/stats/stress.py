@@ -17,6 +17,7 @@ seeds changes with n.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -88,19 +89,44 @@ def stress_replicates(
     """Stab of one rated task, the seeds of both arms resampled, each among its own.
 
     Replicates are moved so that their mean is the estimate, as in
-    :func:`crlbench.stats.resampling.stability_replicates`.
+    :func:`crlbench.stats.resampling.stability_replicates`. The bootstrap variance of n seeds is
+    (n - 1) / n of the unbiased one, and the arms have different n. So each arm is resampled alone
+    too. The replicates are stretched until n / (n - 1) of their variance is the sum of the
+    unbiased ones, for the n whose degrees of freedom are those of Welch and Satterthwaite.
 
     Args:
         calm, stress: (5, n) and (5, m), as :func:`crlbench.stats.stability.seed_columns` gives.
     """
-    value = float(stress_headline(arm_shares(calm), arm_shares(stress)))
+    whole = [arm_shares(calm), arm_shares(stress)]
+    value = float(stress_headline(*whole))
     parts = [
         selected_arm_shares(columns, times_drawn(name, columns.shape[1], count, seed))
         for name, columns in ((task, calm), (f"{task}/stress", stress))
     ]
     draws = stress_headline(*parts)
-    draws += value - draws.mean()
-    return Replicates(calm[0], value, draws, draws, np.full(count, value), bounds=(0.0, 1.0))
+    alone = [stress_headline(parts[0], whole[1]), stress_headline(whole[0], parts[1])]
+    variance, worth = _unbiased(alone, [calm.shape[1], stress.shape[1]])
+    biased = float(np.var(draws))
+    stretch = math.sqrt(variance * (worth - 1) / worth / biased) if biased > 0 else 1.0
+    draws = value + stretch * (draws - draws.mean())
+    return Replicates(
+        calm[0], value, draws, draws, np.full(count, value), bounds=(0.0, 1.0), worth=worth
+    )
+
+
+def _unbiased(alone: Sequence[np.ndarray], sizes: Sequence[int]) -> tuple[float, float]:
+    """The variance of a number of two arms, and the seeds whose degrees of freedom it has.
+
+    Args:
+        alone: (R,) replicates for each arm, the other one as it is.
+        sizes: seeds of each arm.
+    """
+    parts = [float(np.var(draws)) * n / (n - 1) for draws, n in zip(alone, sizes, strict=True)]
+    total = sum(parts)
+    if total <= 0:
+        return 0.0, float(sizes[0])
+    weights = (part**2 / (n - 1) for part, n in zip(parts, sizes, strict=True))
+    return total, 1 + total**2 / sum(weights)
 
 
 def seed_rows(calm: np.ndarray, stress: np.ndarray) -> np.ndarray:

@@ -27,7 +27,7 @@ from crlbench.disk.toml import dump_toml
 from crlbench.errors import EnvironmentUnfit, ValidationError
 from crlbench.reward import policies
 from crlbench.reward.score import outcomes
-from crlbench.suite import external, learned, pairs, versions
+from crlbench.suite import external, learned, pairs, rehearsal, versions
 from crlbench.suite.golds import gold_scores, rejected, require_null_texts
 from crlbench.suite.sources import given_sources
 
@@ -243,6 +243,7 @@ def _kind(code: types.ModuleType) -> TaskKind:
     kind = code.CARD.get("kind", TaskCard.model_fields["kind"].default)
     if kind not in get_args(TaskKind):
         raise ValidationError(f"{code.__file__}: field kind: {unknown_kind(kind)}.")
+    rehearsal.require_kind(code, kind)
     return kind
 
 
@@ -266,7 +267,7 @@ def _split_facts(
 ) -> dict[str, Any]:
     verify, name = frozen.entry_point(code, "verify"), code.CARD["name"]
     answers, kind = [row["answer"] for row in rows], _kind(code)
-    completions = _completions(code, answers)
+    completions = _completions(code, rows)
     gold = gold_scores(kind, verify, completions, answers, name)
     nulls = _nulls(code, rows, completions)
     wrong = [row["id"] for row, one in zip(rows, gold, strict=True) if rejected(kind, one)]
@@ -295,16 +296,14 @@ def _split_facts(
     }
 
 
-def _completions(code: types.ModuleType, answers: Sequence[str]) -> list[str | None]:
+def _completions(
+    code: types.ModuleType, rows: Sequence[dict[str, Any]]
+) -> Sequence[str | None]:
     """The gold completion of each row; None where the task says none."""
     if _kind(code) == "environment":
-        gold = frozen.entry_point(code, "gold")
-        try:
-            return [gold(answer) for answer in answers]
-        except Exception as error:  # the code is its author's
-            problem = f"gold raised {type(error).__name__}: {error}"
-            raise ValidationError(f"{code.__file__}: {problem}.") from error
-    return list(answers) if code.CARD.get("golds", True) else [None] * len(answers)
+        return rehearsal.golds_of(code, rows)
+    said = code.CARD.get("golds", True)
+    return [row["answer"] if said else None for row in rows]
 
 
 def _nulls(

@@ -6,7 +6,7 @@ import hashlib
 import math
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,9 @@ from crlbench.contract.conditions import Rules
 from crlbench.contract.events import Emit, progress
 from crlbench.contract.records import DIGESTED_ITERATIONS
 from crlbench.train.learner import Learner
-from crlbench.train.requests import Examination
+from crlbench.train.loggers import SCORE
+from crlbench.train.requests import Examination, Truth
+from crlbench.types import all_or_none
 
 TOTALS = ("prompts", "completions", "updates", "tokens", "bytes", "trained_tokens")
 
@@ -87,6 +89,7 @@ class RunRecorder(Callback):
         self.totals["trained_tokens"] += done.trained_tokens
         if module.iterations_done <= DIGESTED_ITERATIONS:
             self.digests.append(iteration_digest(module))
+        self._log(trainer, {f"train/{n}": v for n, v in figures.items() if v is not None})
         self._progress(module)
 
     def on_validation_batch_end(
@@ -96,18 +99,40 @@ class RunRecorder(Callback):
 
     def on_validation_end(self, trainer: L.Trainer, module: Any) -> None:
         scores = torch.cat([e.scores for e in self._pending])
+        truth = beyond([e.truth for e in self._pending])
         self._pending = []
         counts = {name: self.totals[name] for name in ("prompts", "bytes", "tokens", "updates")}
-        point = {"score": float(scores.double().mean()), "items": scores.tolist()}
-        self.curve.append({"x": self.totals["completions"], **counts, **point})
+        score = float(scores.double().mean())
+        point = {"score": score, "items": scores.tolist()}
+        self.curve.append({"x": self.totals["completions"], **counts, **point, **truth})
         self.wall.append(time.monotonic() - self._started)
+        self._log(trainer, {SCORE: score})
         self._progress(module)
+
+    def _log(self, trainer: L.Trainer, figures: Mapping[str, float]) -> None:
+        for logger in trainer.loggers:
+            logger.log_metrics(dict(figures), self.totals["completions"])
 
     def _progress(self, module: Learner) -> None:
         reward = self.health[-1].get("reward") if self.health else None
         score = self.curve[-1]["score"] if self.curve else None
         iterations = module.conditions.budget.iterations
         self.emit(progress("train", module.iterations_done, iterations, reward, score))
+
+
+def beyond(parts: Sequence[Truth | None]) -> dict[str, float]:
+    """What a point of the curve says beyond a learned reward; nothing where a verifier pays."""
+    truths = all_or_none("Examination.truth", parts)
+    if truths is None:
+        return {}
+    truth = Truth.joined(truths)
+    error = truth.kl.std(correction=1) / math.sqrt(len(truth.kl)) if len(truth.kl) > 1 else 0.0
+    return {
+        "gold": float(truth.gold.double().mean()),
+        "audit": float(truth.audit.double().mean()),
+        "kl": float(truth.kl.mean()),
+        "kl_se": float(error),
+    }
 
 
 CHECKPOINT_SHARE = 0.02

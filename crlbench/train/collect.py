@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from crlbench.play.assemble import Rows, assemble
 from crlbench.play.loop import play
 from crlbench.play.record import sayings
 from crlbench.play.seats import Table, visits
+from crlbench.play.tally import Tally, tally
 from crlbench.policy.decode.loop import DrawKey, Sampler, training_draws
 from crlbench.policy.policy import Policy
 from crlbench.reward.env import start_text, transcript
@@ -47,19 +48,27 @@ class Collected:
     audit: Tensor | None = None
     """(B,) what a second verifier says, one of each row as in ``reward``; nothing is learned from
     it. None without one."""
+    tally: Tally | None = None
+    """What happened in the episodes; None where every prompt is answered once."""
 
     @staticmethod
     def joined(parts: Sequence[Collected], pad: int) -> Collected:
         """The rows of several, in order; ``pad`` is the token that fills narrower rows up.
 
         Raises:
-            ValueError: some of them were audited, and others were not.
+            ValueError: some of them were audited or are of episodes, and others are not.
         """
         rollout = Rollout.concatenate([part.rollout for part in parts], pad)
         width = rollout.completion_ids.shape[1]
         reward = Reward.concatenate([part.reward for part in parts], width)
         audits = all_or_none("Collected.audit", [part.audit for part in parts])
-        return Collected(rollout, reward, None if audits is None else torch.cat(audits))
+        tallies = all_or_none("Collected.tally", [part.tally for part in parts])
+        return Collected(
+            rollout,
+            reward,
+            None if audits is None else torch.cat(audits),
+            None if tallies is None else Tally.joined(tallies),
+        )
 
 
 class Collector(Protocol):
@@ -93,6 +102,15 @@ class Collector(Protocol):
         ...
 
 
+@runtime_checkable
+class PaidByModel(Protocol):
+    """A collector that knows what is right where a learned reward pays."""
+
+    def judged(self, rollout: Rollout, batch: PromptBatch) -> tuple[Tensor, Tensor] | None:
+        """(E,) each: gold and audit of an examined rollout; None where a verifier pays."""
+        ...
+
+
 @dataclass(frozen=True)
 class Answers:
     """Every prompt gets completions, which a verifier pays."""
@@ -109,6 +127,8 @@ class Answers:
     """What is paid: outcomes, or the right steps."""
     payer: Scorer | None = None
     """Pays completions of training; without one, ``scorer`` does, which scores evaluations."""
+    gold: Scorer | None = None
+    """The verifier, where ``scorer`` is a learned reward."""
 
     @property
     def pad(self) -> int:
@@ -172,6 +192,14 @@ class Answers:
             return None
         return torch.tensor(outcomes_of(self.auditor, rollout, batch))
 
+    def judged(self, rollout: Rollout, batch: PromptBatch) -> tuple[Tensor, Tensor] | None:
+        """(B,) each: what both verifiers say of completions that a reward model pays; None where a
+        verifier pays."""
+        audit = self.audit(rollout, batch)
+        if self.gold is None or audit is None:
+            return None
+        return torch.tensor(outcomes_of(self.gold, rollout, batch)), audit
+
 
 @dataclass(frozen=True)
 class Play:
@@ -186,6 +214,8 @@ class Play:
     """Factor of the reward."""
     kind: Literal["outcome", "process"] = "outcome"
     """What is paid: the score of an episode, or what each turn earned."""
+    exchanged: bool = False
+    """Whether evaluations exchange observations among their starts (:class:`Table`)."""
 
     @property
     def pad(self) -> int:
@@ -210,13 +240,15 @@ class Play:
             answers = [start_text(episode.start) for episode in episodes]
             outcomes = [float(score.outcome) for score in self.auditor(texts, answers)]
             audit = torch.tensor([outcomes[number] for number in rows.episode], device=device)
-        return Collected(rows.rollout, self._reward(rows), audit)
+        counts = tally(episodes, self.table.appends)
+        return Collected(rows.rollout, self._reward(rows), audit, counts)
 
     @torch.no_grad()
     def examine(self, policy: Policy, batch: PromptBatch, key: DrawKey) -> Examination:
         """Play episodes, each start by its own dice."""
         device = batch.prompt_ids.device
-        table = replace(self.table, sampler=self.evaluation or self.table.sampler)
+        sampler = self.evaluation or self.table.sampler
+        table = replace(self.table, sampler=sampler, exchanged=self.exchanged)
         starts = visits(batch.uids, batch.answers, batch.completions_per_prompt, key, trains=False)
         episodes = play(policy, table, starts, key, device)
         scores = torch.tensor([episode.scores[episode.start.seat] for episode in episodes])

@@ -82,6 +82,9 @@ def _scored(
     ranks: Ranks,
 ) -> SplitResult:
     collector, draws = request.collector, request.draws
+    if request.together is not None:
+        groups = -(-len(request.prompts) // request.together)
+        rows = draws * -(-len(request.prompts) // groups)
     batches = EvalPrompts(request.prompts, pad=collector.pad, rows=rows, draws=draws)
     results = []
     for number, batch in islice(enumerate(batches), ranks.rank, None, ranks.size):

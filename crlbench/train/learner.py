@@ -11,23 +11,22 @@ import contextlib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import lightning as L
 import torch
 from torch import Tensor, nn
-from torchmetrics import MeanMetric
 
 from crlbench.contract.conditions import Conditions
 from crlbench.policy.decode.loop import DrawKey
 from crlbench.policy.policy import Policy
 from crlbench.seeding import rng
-from crlbench.train.collect import Collector
+from crlbench.train.collect import Collector, PaidByModel
 from crlbench.train.optimizer import Displacement, TracedAdamW, Weights
 from crlbench.train.passes import Passes
 from crlbench.train.ranks import ALONE, Ranks, shard, whole, whole_weights
-from crlbench.train.requests import Examination
+from crlbench.train.requests import Examination, Truth
 from crlbench.train.reward import Reward
 from crlbench.types import PromptBatch, Rollout
 
@@ -124,7 +123,8 @@ class Iteration:
     """What one iteration leaves behind for the recorder."""
 
     health: dict[str, float]
-    """The names of :data:`~crlbench.contract.dynamics.STATS`; NaN stands for no value."""
+    """The names of :data:`~crlbench.contract.dynamics.STATS`, and of ``EPISODE_STATS`` where the
+    task is an environment; NaN stands for no value."""
     counts: dict[str, int]
     rollout: Rollout
     """Everything that was sampled or read, kept or not."""
@@ -185,7 +185,6 @@ class Learner(L.LightningModule):
         self.displacement = Displacement()
         self.events: dict[str, float] = {}
         """What the steps counted since the last iteration was closed."""
-        self.eval_score = MeanMetric(sync_on_compute=False)
 
     @property
     def iteration(self) -> Iteration:
@@ -289,13 +288,31 @@ class Learner(L.LightningModule):
         key = DrawKey(self.seed, "curve", self.iterations_done)
         part = batch.part(self.ranks.share(len(batch.uids)))
         with whole_weights(self.learning):
-            results = [self.collector.examine(self.learning, part, key)] if part.uids else []
+            results = [self.examine(part, key)] if part.uids else []
         self.last_examination = Examination.joined(self.ranks.gather(results), self.collector.pad)
-        self.eval_score.update(self.last_examination.scores)
 
-    def on_validation_epoch_end(self) -> None:
-        self.log("eval/score", self.eval_score.compute())
-        self.eval_score.reset()
+    @torch.no_grad()
+    def examine(self, batch: PromptBatch, key: DrawKey) -> Examination:
+        """Items of an evaluation; where a reward model pays, also what is right, and the KL."""
+        done = self.collector.examine(self.learning, batch, key)
+        if not isinstance(self.collector, PaidByModel) or not self.learning.has_reference:
+            return done
+        judged = self.collector.judged(done.rollout, batch)
+        if judged is None:
+            return done
+        return replace(done, truth=Truth(*judged, self.drift(done.rollout)))
+
+    def drift(self, rollout: Rollout) -> Tensor:
+        """(B,) summed log-ratios of the policy and the start model over sampled completions.
+
+        Evaluations sample at temperature 1. In float32 decoding knows the policy's side.
+        """
+        passes = Passes(self.learning, 1.0, ALONE, self.device)
+        policy = rollout.behavior_logprobs
+        if self.conditions.hardware.precision != "fp32":
+            policy, _ = passes.of_learner(rollout)
+        ratios = (policy.double() - passes.of_reference(rollout).double()).cpu()
+        return torch.where(rollout.action_mask.cpu(), ratios, 0.0).sum(dim=1)
 
     # -- what is kept ----------------------------------------------------------------------------
 

@@ -28,13 +28,15 @@ class Answer:
 
 @dataclass(frozen=True)
 class Lesson:
-    """One prompt with its answers: of a pair the preferred one first, or one demonstration."""
+    """One prompt with the two answers of a pair, or with one demonstration."""
 
     uid: str
     """The name of the lesson among all of them."""
     ids: tuple[int, ...]
     """Token ids of the prompt as the model reads it."""
     answers: tuple[Answer, ...]
+    preferred: int = 0
+    """Place of the answer that is preferred or imitated."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +53,8 @@ class LessonBatch:
         """The same batch: rollouts lie on the host. Lightning moves batches by this method."""
         return self
 
-    @property
-    def preferred(self) -> Tensor:
-        """(P * G,) bool: the first answer of each lesson."""
-        rows = torch.arange(len(self.rollout.group))
-        return rows % (len(rows) // len(self.uids)) == 0
+    preferred: Tensor
+    """(P * G,) bool: one answer of each lesson."""
 
 
 @dataclass(eq=False)
@@ -75,7 +74,11 @@ class LessonStream(Resumable[LessonBatch]):
         """The lessons of one iteration."""
         lessons = drawn(self.lessons, self.per_iteration, iteration, self.seed, self.purpose)
         uids = [lesson.uid for lesson in lessons]
-        return LessonBatch(iteration, uids, as_rollout(lessons, self.pad))
+        preferred = [
+            place == lesson.preferred for lesson in lessons for place in range(len(lesson.answers))
+        ]
+        rollout = as_rollout(lessons, self.pad)
+        return LessonBatch(iteration, uids, rollout, torch.tensor(preferred))
 
 
 def as_rollout(lessons: Sequence[Lesson], pad: int) -> Rollout:
@@ -102,9 +105,10 @@ def as_rollout(lessons: Sequence[Lesson], pad: int) -> Rollout:
 
 
 def blind(lessons: Sequence[Lesson], seed: int) -> list[Lesson]:
-    """Pairs whose preferred answer is decided by a keyed coin: the placebo of their labels."""
+    """The same pairs in the same order, of which a keyed coin prefers an answer: the placebo of
+    their labels."""
     swapped = (uniforms(seed, 1, "placebo", lesson.uid)[0] < 0.5 for lesson in lessons)
     return [
-        replace(lesson, answers=lesson.answers[::-1]) if swap else lesson
+        replace(lesson, preferred=1 - lesson.preferred) if swap else lesson
         for lesson, swap in zip(lessons, swapped, strict=True)
     ]

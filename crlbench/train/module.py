@@ -226,7 +226,7 @@ class PolicyOptimization(Learner):
         stats: list[dict[str, float]],
         counts: dict[str, float],
     ) -> None:
-        """Gather the iteration's figures, log them, leave them to the recorder."""
+        """Gather the iteration's figures and leave them to the recorder."""
         health = mean_stats(stats)
         if sampled is not None and experience is not None and self.old_tokens.deferred:
             sampled = replace(sampled, old=experience.old_logprobs)
@@ -234,6 +234,8 @@ class PolicyOptimization(Learner):
         health |= self.rollout_metrics.of(
             collected.rollout, collected.reward, sampled, experience, notes.gap, collected.audit
         )
+        if collected.tally is not None:
+            health |= collected.tally.figures()
         self.check_decoding(health["behavior_gap"])
         health["kl_per_completion"] = counts.pop("kl_per_completion", math.nan)
         health["kl_coefficient"] = self.kl_coefficient
@@ -241,9 +243,6 @@ class PolicyOptimization(Learner):
             self.kl_coefficient = self.recipe.kl.coefficient.next_coefficient(
                 self.kl_coefficient, health["kl_per_completion"], experience.rollout.episodes
             )
-        # Tensors, and on the host: Lightning would put every number on the device by itself.
-        finite = {name: value for name, value in health.items() if math.isfinite(value)}
-        self.log_dict({f"train/{name}": torch.tensor(value) for name, value in finite.items()})
         events = {name: int(count) for name, count in (counts | self.events).items()}
         self.events = {}
         events["skipped_updates"] = sum(not math.isfinite(s["grad_norm"]) for s in stats)

@@ -58,8 +58,8 @@ class OfflineLearner(Learner):
         self.seen: list[dict[str, Tensor]] = []
         self.trained_tokens = 0
 
-    def objective(self, rollout: Rollout, rows: Tensor) -> Objective:
-        """What a step on some rows (b,) int64 of an iteration's answers is taken on."""
+    def objective(self, batch: LessonBatch, rows: Tensor) -> Objective:
+        """What a step on some answers (b,) int64 of an iteration is taken on."""
         raise NotImplementedError
 
     def begin(self, batch: LessonBatch) -> None:
@@ -83,7 +83,7 @@ class OfflineLearner(Learner):
         self.trained_tokens = 0
         stats = []
         for rows in self.shuffled(batch.rollout.group, batch.iteration):
-            stats.append(self.step(self.objective(batch.rollout, rows)))
+            stats.append(self.step(self.objective(batch, rows)))
             self.trained_tokens += int(batch.rollout.action_mask[rows].sum())
         self.finish_iteration(batch, stats)
         give_back()
@@ -93,14 +93,12 @@ class OfflineLearner(Learner):
         return mean_stats(stats, stats[0])
 
     def finish_iteration(self, batch: LessonBatch, stats: Sequence[dict[str, float]]) -> None:
-        """Gather the iteration's figures, log them, leave them to the recorder."""
+        """Gather the iteration's figures and leave them to the recorder."""
         rollout = batch.rollout
         found = self.figures(stats) | self.watched
         found["tokens"] = float(rollout.action_mask.sum())
         found["bytes"] = float(sum(len(text.encode()) for text in rollout.texts))
         health = {name: found.get(name, math.nan) for name in STATS[self.source]}
-        finite = {name: value for name, value in health.items() if math.isfinite(value)}
-        self.log_dict({f"train/{name}": torch.tensor(value) for name, value in finite.items()})
         events = {name: int(count) for name, count in self.events.items()}
         self.events, self.watched = {}, {}
         events["skipped_updates"] = sum(not math.isfinite(s["grad_norm"]) for s in stats)

@@ -64,7 +64,9 @@ class PairObjective:
     """The mean loss of a step's pairs; both answers of a pair are in one pass."""
 
     rollout: Rollout
-    """The answers of the step: of each pair the preferred one, then the other."""
+    """The answers of the step; those of a pair stand together."""
+    preferred: Tensor
+    """(2N,) bool: one answer of each pair."""
     rows: Tensor
     """(2N,) int64: their places in the iteration."""
     passes: Passes
@@ -86,11 +88,12 @@ class PairObjective:
         reference, start = self.frozen(part, places)
         new = select(mask, self.passes.with_graph(part).logprobs).sum(1)
         counts = mask.sum(1).to(new.dtype)
-        pairs = PairLogprobs(*halves(new), *halves(reference), *halves(counts))
+        sides = self.preferred[rows]
+        pairs = PairLogprobs(*halves(new, sides), *halves(reference, sides), *halves(counts, sides))
         losses = self.recipe.losses(pairs)
         margins = self.recipe.pair_loss.margin(pairs).detach()
-        chosen, rejected = halves(new.detach())
-        kept = torch.logaddexp(chosen, rejected) - torch.logaddexp(*halves(start))
+        chosen, rejected = halves(new.detach(), sides)
+        kept = torch.logaddexp(chosen, rejected) - torch.logaddexp(*halves(start, sides))
         shown = PairsShown(
             places, reference, start, losses.detach(), margins, chosen, rejected, kept
         )
@@ -157,9 +160,10 @@ class PreferenceOptimization(OfflineLearner):
             self.reference = held(self.learned())
         self.known = Known.nothing(len(batch.rollout.texts))
 
-    def objective(self, rollout: Rollout, rows: Tensor) -> PairObjective:
+    def objective(self, batch: LessonBatch, rows: Tensor) -> PairObjective:
         return PairObjective(
-            rollout.rows(rows),
+            batch.rollout.rows(rows),
+            batch.preferred[rows],
             rows,
             self.passes,
             self.recipe,
@@ -195,6 +199,6 @@ class PreferenceOptimization(OfflineLearner):
             self.reference = HeldWeights(checkpoint["reference"])
 
 
-def halves(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Of (2n,) values that alternate: those of preferred answers, those of the others."""
-    return values[0::2], values[1::2]
+def halves(values: Tensor, preferred: Tensor) -> tuple[Tensor, Tensor]:
+    """(n,) values of the preferred answers, and of the others, of (2n,) in the order of pairs."""
+    return values[preferred], values[~preferred]

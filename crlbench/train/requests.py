@@ -27,6 +27,24 @@ C = TypeVar("C", covariant=True)
 
 
 @dataclass(frozen=True)
+class Truth:
+    """What lies beyond a learned reward, of the same completions; each (E,) on the host."""
+
+    gold: Tensor
+    """The score of the verifier, which pays nothing."""
+    audit: Tensor
+    """The score of the second verifier."""
+    kl: Tensor
+    """Summed log-ratio of the policy and the start model, nats: its mean is the KL."""
+
+    @staticmethod
+    def joined(parts: Sequence[Truth]) -> Truth:
+        """The completions of several, in order."""
+        columns = zip(*((part.gold, part.audit, part.kl) for part in parts), strict=True)
+        return Truth(*map(torch.cat, columns))
+
+
+@dataclass(frozen=True)
 class Examination:
     """Completions of a batch of items and their scores, the draws of an item together."""
 
@@ -35,6 +53,8 @@ class Examination:
     """(E,) one of each episode, which is a row where the rollout names none."""
     episodes: list[Sayings] | None = None
     """E, what was said in each; None where that is its text."""
+    truth: Truth | None = None
+    """Of an evaluation whose scores are a reward model's."""
 
     @staticmethod
     def joined(parts: Sequence[Examination], pad: int) -> Examination:
@@ -42,7 +62,9 @@ class Examination:
         rollout = Rollout.concatenate([part.rollout for part in parts], pad)
         episodes = all_or_none("Examination.episodes", [part.episodes for part in parts])
         whole = None if episodes is None else [one for some in episodes for one in some]
-        return Examination(rollout, torch.cat([part.scores for part in parts]), whole)
+        truths = all_or_none("Examination.truth", [part.truth for part in parts])
+        truth = None if truths is None else Truth.joined(truths)
+        return Examination(rollout, torch.cat([part.scores for part in parts]), whole, truth)
 
 
 @dataclass(frozen=True)
@@ -83,6 +105,8 @@ class Request(Generic[C]):
     draws: int = 1
     audited: bool = False
     """Whether the collector's second verifier scores the same completions."""
+    together: int | None = None
+    """Items that are examined at once, whatever the ranks; None: as many as fit."""
 
 
 class Row(NamedTuple):

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from crlbench.algo.supervised import SupervisedRecipe
 from crlbench.contract.experience import Source
+from crlbench.train.lessons import LessonBatch
 from crlbench.train.offline import OfflineLearner
 from crlbench.train.passes import Passes
 from crlbench.types import Rollout
@@ -52,5 +53,5 @@ class SupervisedTuning(OfflineLearner):
         super().__init__(**settings)
         self.recipe = recipe
 
-    def objective(self, rollout: Rollout, rows: Tensor) -> Imitation:
-        return Imitation(rollout.rows(rows), self.passes, self.recipe)
+    def objective(self, batch: LessonBatch, rows: Tensor) -> Imitation:
+        return Imitation(batch.rollout.rows(rows), self.passes, self.recipe)

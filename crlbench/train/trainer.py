@@ -14,7 +14,7 @@ from typing import Any, Literal
 import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
+from lightning.pytorch.loggers import Logger
 from lightning.pytorch.plugins.environments import LightningEnvironment
 from lightning.pytorch.strategies import DDPStrategy, Strategy
 
@@ -92,16 +92,6 @@ def strategy_of(ranks: Ranks) -> Strategy | str:
             process_group_backend=ranks.backend,
         )
     return DDPStrategy(process_group_backend=ranks.backend)
-
-
-def build_loggers(names: Sequence[str], folder: Path, resumed_at: int) -> list[Logger]:
-    """Loggers by name; a resumed run purges TensorBoard's later points and opens a new CSV."""
-    logs: list[Logger] = []
-    if "tensorboard" in names:
-        logs.append(TensorBoardLogger(folder, name="tb", version="", purge_step=resumed_at or None))
-    if "csv" in names:
-        logs.append(CSVLogger(folder, name="csv", version=f"from-{resumed_at}"))
-    return logs
 
 
 @contextlib.contextmanager

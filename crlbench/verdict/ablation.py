@@ -17,7 +17,7 @@ import numpy as np
 
 from crlbench.base.added import added_field
 from crlbench.base.parallel import on_one_thread
-from crlbench.contract.dynamics import UPDATE_STATS
+from crlbench.contract.dynamics import ALL_STATS
 from crlbench.contract.study import STUDY_NAME, Arm, Comparison
 from crlbench.errors import UsageError
 from crlbench.stats.intervals import (
@@ -304,7 +304,7 @@ def _failure(run: Run) -> str:
 
 def _dynamics(runs: Sequence[Run]) -> dict[str, float]:
     means = {}
-    for name in UPDATE_STATS:
+    for name in ALL_STATS:
         values = [value for run in runs for _, value in series(run.record.health, name)]
         if values:
             means[name] = float(np.mean(values))

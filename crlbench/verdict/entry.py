@@ -39,6 +39,7 @@ from crlbench.verdict.axes import (
     stability_score,
     task_estimate,
 )
+from crlbench.verdict.blind import BlindGain, blind_gain
 from crlbench.verdict.census import Archive, Census, Standing, name_cells, take_census
 from crlbench.verdict.efficiency import Efficiency, efficiency
 from crlbench.verdict.entry_novelty import EntryNovelty, entry_novelty
@@ -147,6 +148,8 @@ class Entry:
     """The arm that is paid for wrong answers; nothing ranks by it."""
     checkpoint: str | None = added_field(None)
     """Which pretraining of its design it is, like ``i1o0``, where the design has several."""
+    blind: dict[str, BlindGain] | None = added_field(None)
+    """By task: what of the gain is kept with exchanged observations; None without such episodes."""
     is_whole: bool = field(default=False, metadata=IN_MEMORY)
     """Whether it may count among the checkpoints of its design: nothing that was declared is
     missing, and every task has three seeds. A rank needs more."""
@@ -260,8 +263,14 @@ def make_entry(
         mode=_control(beside.get("mode"), evidence, rules_of(first.record)),
         wrong=_control(beside.get("wrong"), evidence, rules_of(first.record)),
         checkpoint=subject.checkpoint,
+        blind=_blind(evidence),
         is_whole=census.is_whole,
     )
+
+
+def _blind(evidence: Evidence) -> dict[str, BlindGain] | None:
+    found = {task: blind_gain(part.runs) for task, part in evidence.tasks.items()}
+    return {task: part for task, part in found.items() if part is not None} or None
 
 
 def gather(

@@ -13,6 +13,7 @@ from crlbench.disk.names import RECORD_NAME
 from crlbench.errors import ValidationError
 from crlbench.stats.measures import (
     AUDITED,
+    BLIND,
     ID,
     MIN_HEADROOM,
     OWN_BOUNDS,
@@ -199,8 +200,8 @@ class TaskItems:
 
 
 def _apart(split: str) -> bool:
-    """Whether a split is no score of an end: many draws, or answers to training prompts."""
-    return split.endswith(PASS) or split == TRAIN_GREEDY
+    """Whether a split is no score of an end: many draws, blind play, training prompts."""
+    return split.endswith(PASS) or split in (TRAIN_GREEDY, BLIND)
 
 
 class SplitItems:

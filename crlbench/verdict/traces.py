@@ -34,7 +34,7 @@ def trace(key: str, label: str, cells: Cells, name: str) -> Trace:
 
     Args:
         cells: the runs to draw, one per task and seed.
-        name: :data:`HELD_OUT` or a name of ``crlbench.contract.dynamics.UPDATE_STATS``.
+        name: :data:`HELD_OUT` or a name of ``crlbench.contract.dynamics.ALL_STATS``.
     """
     seeds: dict[int, dict[float, list[float]]] = {}
     for (_, index), run in sorted(cells.items()):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from architectures import CONTEXT
+from play_scoring import PlayScore
 from scoring import Score
 
 from crlbench.contract.model_card import ModelCard
@@ -34,14 +35,15 @@ def entry(
     counts: tuple[int, int],
     data: str,
     former: ModelCard | None,
+    context: int = CONTEXT,
 ) -> str:
     """The text of ``models/<name>.toml``.
 
-    ``former`` is the entry that it replaces: a design of several pretrainings keeps their digests,
-    and the day on which it joined the others.
+    ``former`` is the entry that it replaces: what can be made by number keeps the digests of its
+    other pretrainings, and the day on which it joined the others.
     """
     total, active = counts
-    several, joined = name.startswith("tiny2-"), added(name)
+    several, joined = name.startswith("tiny2-") or name.endswith("-play"), added(name)
     if several:
         joined = date.today() if former is None or former.added is None else former.added
     pretraining = {
@@ -58,7 +60,7 @@ def entry(
             "frame": "terse",
             "params_total": total,
             "params_active": active,
-            "context": CONTEXT,
+            "context": context,
             "dtype": "float32",
             "quantisation": "none",
             "adapter": "none",
@@ -121,6 +123,64 @@ prompts that are answered neither always nor never rightly.
 
 {_spread_table(scores["id"])}
 """
+
+
+def play_readme(
+    name: str,
+    design: str,
+    counts: tuple[int, int],
+    data: str,
+    training: dict[str, Any],
+    scores: dict[str, dict[str, PlayScore]],
+    context: int,
+) -> str:
+    """The model card of a model that has read episodes."""
+    total, active = counts
+    rows = "\n".join(f"| {key} | {value} |" for key, value in training.items())
+    return f"""# {name}
+
+{design}
+
+A start model of crlbench that has read episodes: byte-level, {total:,} parameters ({active:,}
+active a token), context {context:,} bytes, stored in bfloat16, trained in float32. It reads
+`<bos>{{observation}}\n` and says `{{text}}<eos>`; behind that the next observation and a newline
+may follow. It is meant for research on reinforcement learning and knows nothing but the benchmark's
+own tasks and games. Licence: Apache-2.0.
+
+## Data
+
+{data}
+
+## Training
+
+| | |
+|---|---|
+{rows}
+
+## Start score
+
+Of the stored weights, loaded as float32, on held-out starts at temperature 1. `share`: how far the
+score is from the split's floor to its ceiling. `legal`: turns without a fault. `blind`: the score
+where each episode is told what an episode of another start is told.
+
+{_play_table(scores)}
+"""
+
+
+def _play_table(scores: dict[str, dict[str, PlayScore]]) -> str:
+    lines = [
+        "| environment | split | sampled | share | legal | turns | blind | by level |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for task in scores["id"]:
+        for split, by_task in scores.items():
+            s = by_task[task]
+            levels = ", ".join(f"{level}: {value:.2f}" for level, value in s.by_level.items())
+            lines.append(
+                f"| {task} | {split} | {s.sampled:.3f} | {s.share:.2f} | {s.legal:.3f}"
+                f" | {s.turns:.1f} | {s.blind:.3f} | {levels} |"
+            )
+    return "\n".join(lines)
 
 
 def _draws(scores: dict[str, dict[str, Score]]) -> int:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import importlib.util
 import random
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -108,6 +109,7 @@ def load_task(family: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"tiny_corpus_{family.replace('-', '_')}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module
 
@@ -115,8 +117,8 @@ def load_task(family: str) -> ModuleType:
 def document(seed: int, number: int, mix: Mix) -> Document:
     """Document ``number`` of the corpus under ``seed``."""
     rng = seeding.rng(seed, "corpus", number)
-    family = _pick(rng, mix.families)
-    level, template = _pick(rng, mix.levels), _pick(rng, mix.templates)
+    family = pick(rng, mix.families)
+    level, template = pick(rng, mix.levels), pick(rng, mix.templates)
     noisy = rng.random() < mix.noise and number >= mix.clean
     row = _training_item(rng, family, level, template)
     answer = _training_item(rng, family, level, template)["answer"] if noisy else row["answer"]
@@ -132,13 +134,12 @@ def documents(seed: int, mix: Mix, start: int = 0) -> Iterator[Document]:
         number += 1
 
 
-def _pick(rng: random.Random, shares: dict[Any, float]) -> Any:
+def pick(rng: random.Random, shares: dict[Any, float]) -> Any:
+    """One of the names, each as often as its share says."""
     return rng.choices(list(shares), list(shares.values()))[0]
 
 
-def _training_item(
-    rng: random.Random, family: str, level: int, template: int
-) -> dict[str, Any]:
+def _training_item(rng: random.Random, family: str, level: int, template: int) -> dict[str, Any]:
     while True:
         row = load_task(family).item(rng, level, template)
         if not held_out(family, row["key"]):

@@ -5,10 +5,13 @@ There are two generations. Models of one read the same documents under the same 
 of the ranked tasks. ``tiny2-*`` read a corpus without wrong answers, are taken at an early moment
 of their schedule, and come in several pretrainings of a design: ``--init I --order O`` is
 initialisation I on corpus order O. Those of one order read the same documents.
+``tiny-*-play`` continue models of the second generation on documents of which most are episodes
+(:mod:`episodes`). The weights of one of them come along; this command makes the others.
 
 The command writes the model's folder (weights, config, tokenizer, model card) and its entry
-``models/<name>.toml``. A further pretraining of a design goes into a folder inside it; its digest
-is compared with that of the entry, or joins it. With the same library versions, threads and
+``models/<name>.toml``. Weights that do not come along are compared with the digest of their entry.
+A further pretraining of a design goes into a folder inside it; its digest is compared with that of
+the entry, or joins it. With the same library versions, threads and
 processor kind, the weights come out bit for bit.
 """
 
@@ -27,9 +30,11 @@ from typing import Any
 
 import card
 import corpus
+import episodes
 import tokenizer
 import torch
 from architectures import ARCHITECTURES, EQUAL, FIRST, parameter_counts
+from play_scoring import PlayScore, play_score
 from scoring import Score, read_split, score
 from training import Row, Schedule, train
 from transformers import AutoModelForCausalLM, __version__
@@ -45,7 +50,13 @@ MODELS = (*FIRST, SFT)
 """The first generation."""
 SECOND = tuple(name.replace("tiny-", "tiny2-", 1) for name in ARCHITECTURES)
 """The second."""
-BUNDLED = (*MODELS, *(name.replace("tiny-", "tiny2-", 1) for name in EQUAL))
+PLAY = ("tiny-llama-play", "tiny-qwen2-play", "tiny-mistral-play", "tiny-granite-hybrid-play")
+"""Models that have read episodes."""
+BUNDLED = (
+    *MODELS,
+    *(name.replace("tiny-", "tiny2-", 1) for name in EQUAL),
+    "tiny-llama-play",
+)
 """Models whose weights come along."""
 MOMENT = 2000
 """Updates after which models of the second generation are taken; a pilot has yet to confirm it."""
@@ -63,6 +74,10 @@ PRETRAINING = Schedule(
 )
 RATES: dict[str, float] = {}
 """Peak learning rates of sizes whose own was chosen: by the loss on answers, each read once."""
+PLAYING = replace(PRETRAINING, updates=800, warmup=50)
+PLAY_CONTEXT = 5120
+"""Context of the models that have read episodes: the longest episode that the limits of ``shop``
+allow fits into it. Documents have at most 256 tokens."""
 FINE_TUNING = Schedule(
     updates=24,
     batch=32,
@@ -75,30 +90,44 @@ FINE_TUNING = Schedule(
     max_grad_norm=1.0,
     pool=8,
 )
+PLAYED_TASKS = ("guess", "relay-sum", "lookup", "calc")
+"""Environments of the model card."""
+PLAY_SPLITS = {"id": (96, 4), "hard": (32, 4), "format": (30, 4)}
+"""Split -> (starts, episodes of each) of the model card."""
+PLAY_MIX = episodes.PlayMix()
 SPLITS = {"id": (512, 8), "hard": (256, 8), "format": (320, 8)}
 """Split -> (prompts, samples a prompt) of the model card."""
 
 
 def architecture_of(name: str) -> str:
-    """The architecture of a model of either generation."""
-    return name.removesuffix("-sft").replace("tiny2-", "tiny-", 1)
+    """The architecture of a model."""
+    return name.removesuffix("-sft").removesuffix("-play").replace("tiny2-", "tiny-", 1)
 
 
 def mix_of(name: str) -> corpus.Mix:
-    """The corpus of a model's generation."""
-    return corpus.SECOND if name in SECOND else corpus.Mix()
+    """The documents of single turns that a model has read."""
+    return corpus.SECOND if name in (*SECOND, *PLAY) else corpus.Mix()
+
+
+def start_of(name: str) -> str | None:
+    """The model that another one continues; None for a pretraining of its own."""
+    if name == SFT:
+        return "tiny-llama"
+    return architecture_of(name).replace("tiny-", "tiny2-", 1) if name in PLAY else None
 
 
 def schedule_of(name: str) -> Schedule:
-    """How a model is pretrained, or fine-tuned."""
+    """How a model is trained."""
     if name == SFT:
         return FINE_TUNING
+    if name in PLAY:
+        return PLAYING
     return replace(PRETRAINING, learning_rate=RATES.get(name, PRETRAINING.learning_rate))
 
 
 def updates_of(name: str) -> int:
-    """Updates after which a model's pretraining ends."""
-    return MOMENT if name in SECOND else PRETRAINING.updates
+    """Updates after which a model's training ends."""
+    return MOMENT if name in SECOND else schedule_of(name).updates
 
 
 def new_model(name: str, seed: int) -> Any:
@@ -119,12 +148,21 @@ def fine_tuning_rows(seed: int) -> Iterator[Row]:
 
 def make(name: str, init: int = SEED, order: int = SEED) -> tuple[Any, list[dict[str, float]]]:
     """The trained model and its losses per update."""
-    if name == SFT:
-        model, report = load(HERE / "tiny-llama"), _progress(FINE_TUNING.updates)
-        return model, train(model, fine_tuning_rows(order), FINE_TUNING, order, report)
-    model, until = new_model(name, init), updates_of(name)
-    rows = (document.tokens() for document in corpus.documents(order, mix_of(name)))
+    former, until = start_of(name), updates_of(name)
+    model = new_model(name, init) if former is None else load(HERE / former)
+    if name in PLAY:
+        model.config.max_position_embeddings = PLAY_CONTEXT
+    rows = rows_of(name, order)
     return model, train(model, rows, schedule_of(name), order, _progress(until), until)
+
+
+def rows_of(name: str, order: int) -> Iterator[Row]:
+    """What a model is trained on, without end."""
+    if name == SFT:
+        return fine_tuning_rows(order)
+    if name in PLAY:
+        return (document.tokens() for document in episodes.documents(order, PLAY_MIX))
+    return (document.tokens() for document in corpus.documents(order, mix_of(name)))
 
 
 def load(folder: Path) -> Any:
@@ -150,10 +188,18 @@ def measure(model: Any, seed: int, families: Iterable[str]) -> dict[str, dict[st
     }
 
 
+def measure_play(folder: Path, model: Any) -> dict[str, dict[str, PlayScore]]:
+    """Scores by split and environment."""
+    return {
+        split: {task: play_score(folder, model, task, split, *size) for task in PLAYED_TASKS}
+        for split, size in PLAY_SPLITS.items()
+    }
+
+
 def data_statement(name: str) -> str:
     """What a model was trained on, in words."""
-    mix = mix_of(name)
-    count = updates_of(name) * PRETRAINING.batch
+    former = start_of(name) or name
+    mix, count = mix_of(former), updates_of(former) * PRETRAINING.batch
     shares = ", ".join(f"{family} {100 * share:.3g}%" for family, share in mix.families.items())
     levels = ", ".join(f"level {level} {share:.0%}" for level, share in mix.levels.items())
     text = (
@@ -164,6 +210,8 @@ def data_statement(name: str) -> str:
     if mix.noise:
         share = f"{mix.noise:.0%} carry the answer to another item."
         text += f" From document {mix.clean:,} on, {share}"
+    if name in PLAY:
+        text += f" These are the data of {former}. {play_statement()}"
     if name == SFT:
         rows = FINE_TUNING.updates * FINE_TUNING.batch
         text += (
@@ -171,6 +219,19 @@ def data_statement(name: str) -> str:
             " with right answers and the loss on the answer only."
         )
     return text
+
+
+def play_statement() -> str:
+    """What the episodes are that a model has read, in words."""
+    mix, count = PLAY_MIX, PLAYING.updates * PLAYING.batch
+    worlds = ", ".join(f"{world} {share:.0%}" for world, share in mix.worlds.items())
+    blunders = ", ".join(f"{world} {mix.blunders_of(world):.0%}" for world in mix.worlds)
+    return (
+        f"Then {count:,} documents, of which {mix.episodes:.0%} are of episodes ({worlds}; half of"
+        " them one turn behind its whole view, half all turns of a seat). Scripts play them: a"
+        f" share of their turns is drawn from the legal ones ({blunders}), and {mix.illegal:.1%}"
+        " of the episodes have one illegal turn. No evaluation key occurs."
+    )
 
 
 def training_statement(
@@ -227,22 +288,46 @@ def make_further(entry: Path, init: int, order: int) -> int:
         with entry.open("a", encoding="utf-8") as file:
             file.write(f'\n[checkpoints.{checkpoint}]\n"model.safetensors" = "{digest}"\n')
         print(f"{folder}: {digest} joined {entry}")
-    elif stated != digest:
-        print(
-            f"{folder}: sha256 {digest}, and {entry} says {stated}. A machine of another class"
-            " makes other bits: this is another pretraining, and needs an entry of its own.",
-            file=sys.stderr,
-        )
-        return 3
-    else:
+        return 0
+    return compare(folder, digest, stated, entry)
+
+
+def compare(folder: Path, digest: str, stated: str, entry: Path) -> int:
+    """Say whether weights that were made are those of an entry; 3 if they are not."""
+    if stated == digest:
         print(f"{folder}: as {entry} says, to the last bit")
-    return 0
+        return 0
+    print(
+        f"{folder}: sha256 {digest}, and {entry} says {stated}. A machine of another class"
+        " makes other bits: this is another pretraining, and needs an entry of its own.",
+        file=sys.stderr,
+    )
+    return 3
+
+
+def describe(name: str, folder: Path, file: Path, training: dict[str, Any]) -> str:
+    """Score the stored weights of a model, and write its card and its entry; returns the card."""
+    stored = load(folder)
+    counts, data = parameter_counts(stored), data_statement(name)
+    design = inspect.getdoc(ARCHITECTURES[architecture_of(name)]) or ""
+    if name in PLAY:
+        scores = measure_play(folder, stored)
+        text = card.play_readme(name, design, counts, data, training, scores, PLAY_CONTEXT)
+    else:
+        measured = measure(stored, SEED, mix_of(name).families)
+        text = card.readme(name, design, counts, data, training, measured)
+    (folder / "README.md").write_text(text, encoding="utf-8")
+    former = read_model_card(file) if file.is_file() else None
+    context = stored.config.max_position_embeddings
+    entry = card.entry(name, folder, stored.config.model_type, counts, data, former, context)
+    file.write_text(entry, encoding="utf-8")
+    return text
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Train, store, score, and write the card and the entry."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--model", required=True, choices=(*MODELS, *SECOND))
+    parser.add_argument("--model", required=True, choices=(*MODELS, *SECOND, *PLAY))
     parser.add_argument("--init", type=int, default=SEED, help="initialisation of tiny2-* (0)")
     parser.add_argument("--order", type=int, default=SEED, help="corpus order of tiny2-* (0)")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads (default 1)")
@@ -266,19 +351,10 @@ def main(arguments: list[str] | None = None) -> int:
     model, history = make(name)
     seconds = time.perf_counter() - start
     save(model, folder)
-
-    stored = load(folder)
-    counts, data = parameter_counts(stored), data_statement(name)
-    scores = measure(stored, SEED, mix_of(name).families)
-    design = inspect.getdoc(ARCHITECTURES[architecture_of(name)]) or ""
-    training = training_statement(name, history, seconds, options.threads)
-    text = card.readme(name, design, counts, data, training, scores)
-    (folder / "README.md").write_text(text, encoding="utf-8")
-    family = stored.config.model_type
-    former = read_model_card(file) if file.is_file() else None
-    entry = card.entry(name, folder, family, counts, data, former)
-    file.write_text(entry, encoding="utf-8")
-    print(text)
+    if name not in BUNDLED and file.is_file():
+        stated = read_model_card(file).weights_sha256["model.safetensors"]
+        return compare(folder, card.weights_digest(folder), stated, file)
+    print(describe(name, folder, file, training_statement(name, history, seconds, options.threads)))
     return 0
 
 

@@ -64,11 +64,12 @@ def collate(rows: list[Row], prompt_weight: float) -> tuple[Tensor, Tensor, Tens
     """(ids (B, S) int64 right padded, weights (B, S-1) float32 of targets, answer mask bool)."""
     width = max(len(ids) for ids, _ in rows)
     ids = torch.tensor([ids + [PAD] * (width - len(ids)) for ids, _ in rows])
-    position = torch.arange(width)
-    start = torch.tensor([start for _, start in rows])[:, None]
-    end = torch.tensor([len(ids) for ids, _ in rows])[:, None]
-    answer = ((position >= start) & (position < end))[:, 1:]
-    prompt = (position < start)[:, 1:]
+    document = torch.arange(width) < torch.tensor([len(ids) for ids, _ in rows])[:, None]
+    said = torch.zeros_like(document)
+    for row, (tokens, places) in enumerate(rows):
+        for place in (range(places, len(tokens)),) if isinstance(places, int) else places:
+            said[row, place.start : place.stop] = True
+    answer, prompt = said[:, 1:], (document & ~said)[:, 1:]
     return ids, answer.float() + prompt_weight * prompt.float(), answer
 
 

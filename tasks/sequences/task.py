@@ -1,9 +1,7 @@
 """The next number of a sequence with equal steps: "48, 50, 52, 54, 56, 58," -> "60".
 
 Level 1 counts on by 1 or 2, level 2 by 11 to 19, level 3 by 21 to 49. The key is the first number
-and the step. Two solved examples stand before every problem as turns of a conversation, so that a
-base model too sees what an answer is; their first numbers lie outside all levels. A calibration
-task: hyper-parameters are chosen on it, so it is never ranked.
+and the step.
 """
 
 from __future__ import annotations
@@ -16,8 +14,8 @@ from crlbench.reward.verify import numeric
 
 CARD = {
     "name": "sequences",
-    "version": "1.0.0",
-    "tags": ["calibration", "arithmetic"],
+    "version": "2.0.0",
+    "tags": ["mini", "arithmetic"],
     "summary": "Continue a sequence of whole numbers by its step.",
     "max_completion_bytes": 64,
     "licence": "CC0-1.0",
@@ -42,8 +40,6 @@ REPLIES = (
     "the next number in angle brackets, like <9>",
     "the sum that gives the next number, like 7+2=9",
 )
-EXAMPLES = ((1, 2), (1000, 1))
-"""First number and step of each solved example."""
 RANGES = {1: ((10, 989), (1, 2)), 2: ((10, 499), (11, 19)), 3: ((10, 499), (21, 49))}
 """First numbers and steps of each level."""
 SHOWN = 6
@@ -58,7 +54,6 @@ def item(rng: random.Random, level: int, template: int) -> dict[str, Any]:
                 "role": "system",
                 "content": f"Continue the sequence. Reply with {REPLIES[template]}.",
             },
-            *(turn for example in EXAMPLES for turn in _solved(*example, template)),
             {"role": "user", "content": _told(TEMPLATES, first, step, template)},
         ],
         "answer": _told(ANSWERS, first, step, template),
@@ -67,14 +62,6 @@ def item(rng: random.Random, level: int, template: int) -> dict[str, Any]:
         "key": f"{first}+{step}",
         "meta": {},
     }
-
-
-def _solved(first: int, step: int, template: int) -> tuple[dict[str, str], ...]:
-    """The two turns of an example."""
-    return (
-        {"role": "user", "content": _told(TEMPLATES, first, step, template)},
-        {"role": "assistant", "content": _told(ANSWERS, first, step, template)},
-    )
 
 
 def _told(words: tuple[str, ...], first: int, step: int, template: int) -> str:

@@ -141,4 +141,5 @@ def test_the_templates_travel_in_the_wheel() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
     (pattern,) = project["package-data"]["crlbench.suite.scaffold"]
     found = {path.name for path in scaffold.HERE.glob(pattern)}
-    assert found == {"task.py.in", "README.md.in", "test_task.py.in"}
+    kinds = ("task", "environment")
+    assert found == {f for k in kinds for f in (f"{k}.py.in", f"{k}.md.in", f"test_{k}.py.in")}

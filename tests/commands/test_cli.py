@@ -158,7 +158,7 @@ def test_global_flags_stand_before_or_after_the_command(
         ([*BASE, "--shard", "3/2"], 2, "1 <= i <= N"),
         ([*BASE, "--arm", "plasebo"], 2, "Did you mean placebo?"),
         ([*BASE, "--arm", ","], 2, "--arm: name at least one"),
-        ([*BASE, "--logger", "wandb"], 2, "tensorboard"),
+        ([*BASE, "--logger", "mlflow"], 2, "tensorboard"),
         ([*BASE, "--device", "tpu"], 2, "unknown device"),
         ([*BASE, "--set", "optimization.epoch=2"], 2, "Did you mean optimization.epochs"),
         ([*BASE, "--set", "optimization.epochs"], 2, "NAME=VALUE"),

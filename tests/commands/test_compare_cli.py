@@ -12,7 +12,7 @@ import pytest
 
 from crlbench import cli
 from crlbench.commands import stored_entries
-from crlbench.commands.stored_entries import find_entry
+from crlbench.commands.stored_entries import find_entries, find_entry
 from crlbench.errors import UsageError
 from crlbench.verdict import compare_read
 from tests.support.simulate import Plan
@@ -20,6 +20,7 @@ from tests.support.simulate import Plan
 ROOT = Path(__file__).parents[2]
 LLAMA = Plan(seeds=5, items=16, slope=0.5, placebo=3)
 QWEN = replace(LLAMA, model="tiny-qwen2", slope=2.5)
+MISTRAL = replace(LLAMA, model="tiny-mistral")
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +103,22 @@ def test_a_bare_model_means_it_under_the_conditions_of_its_track(tmp_path: Path)
     )
     assert find_entry("tiny-llama", tmp_path) == closed
     assert find_entry(f"{opened.parts[-3]}/tiny-llama", tmp_path) == opened
+
+
+def test_names_are_looked_up_on_the_board_that_the_others_lie_on(tmp_path: Path) -> None:
+    from tests.verdict.test_compare import write_entries
+
+    mine, stored = tmp_path / "runs", tmp_path / "results"
+    write_entries(mine, replace(QWEN, seeds=1), replace(LLAMA, seeds=1, items=8, partial=True))
+    write_entries(stored, replace(LLAMA, seeds=1), replace(MISTRAL, seeds=1))
+    write_entries(stored, replace(LLAMA, seeds=1, items=12))
+    found = find_entries(["tiny-qwen2", "tiny-llama"], [mine, stored])
+    assert found[0].is_relative_to(mine) and found[1].is_relative_to(stored)
+    assert found[0].parts[-3] == found[1].parts[-3]
+    write_entries(mine, replace(LLAMA, seeds=1))
+    assert find_entry("tiny-llama", mine, stored).is_relative_to(mine)
+    with pytest.raises(UsageError, match="Looked in .*runs and .*results"):
+        find_entries(["tiny-qwen2", "tiny-phi"], [mine, stored])
 
 
 def test_the_examples_of_the_help_find_the_committed_results():

@@ -7,10 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from crlbench.algo.pairs.recipe import PairRecipe
 from crlbench.algo.part import parts_of
 from crlbench.algo.recipe import AXES
+from crlbench.algo.supervised import SupervisedRecipe
 from crlbench.cli import COMMANDS
-from crlbench.contract.dynamics import ROLLOUT_STATS, STEP_STATS
+from crlbench.contract.dynamics import (
+    EPISODE_STATS,
+    FROZEN_STATS,
+    PAIR_STATS,
+    ROLLOUT_STATS,
+    STEP_STATS,
+)
 from crlbench.errors import INTERNAL, OK, CrlbenchError
 
 ROOT = Path(__file__).parents[2]
@@ -26,18 +34,23 @@ def table(rows: dict[str, str]) -> str:
 
 def test_the_dynamics_page_lists_every_name_with_its_meaning() -> None:
     text = (DOCS / "dynamics.md").read_text()
-    for stats in (STEP_STATS, ROLLOUT_STATS):
+    of_pairs = {name: text for name, text in PAIR_STATS.items() if name not in FROZEN_STATS}
+    for stats in (STEP_STATS, ROLLOUT_STATS, FROZEN_STATS, of_pairs, EPISODE_STATS):
         expected = table({n: m.replace("|", "\\|") for n, m in stats.items()})
         assert expected in text, f"docs/dynamics.md should hold:\n{expected}"
 
 
 def test_the_recipes_page_names_every_part() -> None:
-    text = (DOCS / "recipes.md").read_text()
-    for axis, kind in AXES.items():
+    rewards = (DOCS / "recipes.md").read_text()
+    frozen = (DOCS / "preference.md").read_text()
+    pages = {axis: (rewards, kind) for axis, kind in AXES.items()}
+    for recipe in (PairRecipe, SupervisedRecipe):
+        pages |= {axis: (frozen, kind) for axis, kind in recipe.axes.items()}
+    for axis, (text, kind) in pages.items():
         line = next(line for line in text.splitlines() if line.startswith(f"| `{axis}` |"))
         own = [n for n, part in parts_of(kind).items() if part.__module__.startswith(ROOM)]
         missing = [name for name in own if f"`{name}" not in line]
-        assert not missing, f"docs/recipes.md, axis {axis}: {missing}"
+        assert not missing, f"axis {axis}: {missing}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

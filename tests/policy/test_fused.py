@@ -11,31 +11,36 @@ import torch
 from torch import nn
 from transformers import (
     AutoModelForCausalLM,
-    Gemma2Config,
     GPT2Config,
+    GPTNeoXConfig,
+    GraniteMoeHybridConfig,
     LlamaConfig,
     MistralConfig,
+    Olmo2Config,
     Qwen2Config,
 )
 
-from crlbench.policy import fused_head
+from crlbench.policy import fused_head, state_space
 from crlbench.policy import recording as recording_file
 from crlbench.policy.adapters import add_lora
+from crlbench.policy.decode import state_rows
 from crlbench.policy.decode.loop import DecodeLoop, DrawKey
-from crlbench.policy.fused import linear_modules, serves
+from crlbench.policy.fused import serves
 from crlbench.policy.fused_head import fused_statistics
+from crlbench.policy.fused_layers import OF_ALL, linear_modules
 from crlbench.policy.head import block_statistics
 from crlbench.policy.operations import rms_norm, rotate, swiglu
 from crlbench.policy.policy import Policy
 from crlbench.policy.token_tree import TokenTree
 from crlbench.train.stream import Prompt, make_batch
-from tests.support.checkpoints import SHARED, ascii_tokenizer, random_model
+from tests.support.checkpoints import DESIGNS, HYBRID, SHARED, ascii_tokenizer, random_model
 
 MODELS = {
     "llama": LlamaConfig(**SHARED, num_key_value_heads=2),
     "qwen2, with biases": Qwen2Config(**SHARED, num_key_value_heads=4),
     "mistral": MistralConfig(**SHARED, num_key_value_heads=1, sliding_window=None),
     "untied": LlamaConfig(**SHARED | {"tie_word_embeddings": False}, num_key_value_heads=2),
+    **{name: make() for name, make in DESIGNS.items()},
 }
 LORA = {"rank": 4, "alpha": 8, "targets": "all-linear"}
 TRUNK, LENGTHS = (5, 90, 31, 7), (3, 9, 6)
@@ -137,6 +142,61 @@ def test_the_same_tokens_are_sampled(config, adapter):
     torch.testing.assert_close(ours.behavior_values, theirs.behavior_values, atol=1e-5, rtol=0)
     again = sampled(policy_of(config, adapter))
     assert torch.equal(ours.behavior_logprobs, again.behavior_logprobs)
+
+
+@pytest.mark.parametrize("name", ["hybrid", "hybrid, two groups"])
+def test_states_take_long_rows_in_parts(name, monkeypatch):
+    """Prompts of several chunks, and completions whose tokens are added to states of their own
+    while rows leave."""
+    monkeypatch.setattr(state_space, "CHUNK", 3)
+    monkeypatch.setattr(state_rows, "ROOM", 2)
+    ours, theirs = (policy_of(MODELS[name], fast=fast) for fast in (True, False))
+    rollout, other = sampled(ours), sampled(theirs)
+    lengths = rollout.completion_mask.sum(1)
+    assert lengths.min() < lengths.max() > 4
+    assert torch.equal(rollout.completion_ids, other.completion_ids)
+    torch.testing.assert_close(
+        rollout.behavior_logprobs, other.behavior_logprobs, atol=1e-5, rtol=0
+    )
+    assert_alike(gradients(ours, rollout)[1], gradients(theirs, rollout)[1])
+
+
+def test_a_model_without_attention_samples_what_its_passes_say():
+    """Its modules cannot decode: their cache asks attention for the length of rows."""
+    kinds = {"layer_types": ["linear_attention"] * 2, "mamba_n_groups": 1}
+    ours, theirs = (
+        policy_of(GraniteMoeHybridConfig(**HYBRID, **kinds), fast=fast) for fast in (True, False)
+    )
+    rollout = sampled(ours)
+    real = rollout.completion_mask
+    assert real.sum(1).min() < real.sum(1).max()
+    whole = theirs(*arguments(rollout)[:5], 1.0).logprobs
+    torch.testing.assert_close(rollout.behavior_logprobs[real], whole[real], atol=1e-5, rtol=1e-5)
+    assert_alike(gradients(ours, rollout)[1], gradients(theirs, rollout)[1])
+
+
+@pytest.mark.parametrize("name", ["hybrid", "gemma2"])
+def test_greedy_tokens_are_those_of_the_modules(name):
+    loop = DecodeLoop(ascii_tokenizer(), 1.0, MOST, ends=(), pad=128)
+    batch = make_batch(prompts(), 128, completions=1)
+    ours, theirs = (
+        loop.sample(policy_of(MODELS[name], fast=fast), batch, DrawKey(None, "test"))
+        for fast in (True, False)
+    )
+    assert ours.completion_ids.unique().numel() > 3
+    assert torch.equal(ours.completion_ids, theirs.completion_ids)
+
+
+def test_prompts_of_a_hybrid_with_unequal_groups_are_run_whole():
+    ours, theirs = (policy_of(MODELS["hybrid"], fast=fast) for fast in (True, False))
+    rollout = sampled(theirs)
+    some = torch.tensor([0, 1, 2, 4, 8, 9])
+    part = rollout.rows(some)
+    first = torch.tensor([0, 3, 4])
+    given = (part.prompt_ids[first], part.prompt_mask[first], part.completion_ids)
+    group, real = torch.tensor([0, 0, 0, 1, 2, 2]), part.completion_mask
+    ours, theirs = (policy(*given, real, group, 1.0).logprobs for policy in (ours, theirs))
+    torch.testing.assert_close(ours[real], theirs[real], atol=1e-5, rtol=1e-5)
 
 
 def counted(policy):
@@ -313,6 +373,19 @@ def test_every_distinct_beginning_is_one_node():
     assert all(place == len(named[node]) - 1 for node, place in enumerate(of_nodes))
 
 
+def test_a_path_is_a_whole_prompt():
+    rows, ids, mask = some_beginnings_alike()
+    nothing = torch.empty((5, 0), dtype=torch.int64)
+    tree = TokenTree.of(ids, mask, nothing, nothing.bool())
+    path, real, firsts = tree.paths
+    assert [tree.row[0, p[r]].tolist() for p, r in zip(path, real, strict=True)] == [
+        list(row) for row in rows
+    ]
+    assert not (real[:, :-1] & ~real[:, 1:]).any()  # left padded
+    assert path.flatten()[firsts].tolist() == list(range(tree.stem))
+    assert real.flatten()[firsts].all()
+
+
 def sampled_from_beginnings(policy):
     _, ids, mask = some_beginnings_alike()
     rows = [row[real].tolist() for row, real in zip(ids, mask, strict=True)]
@@ -326,8 +399,9 @@ def sampled_from_beginnings(policy):
 
 
 @pytest.mark.parametrize("record", [False, True], ids=["computed", "recorded"])
-def test_prompts_that_part_at_several_places(record):
-    ours, theirs = (policy_of(MODELS["llama"], fast=fast) for fast in (True, False))
+@pytest.mark.parametrize("name", ["llama", "gemma2", "hybrid"])
+def test_prompts_that_part_at_several_places(record, name):
+    ours, theirs = (policy_of(MODELS[name], fast=fast) for fast in (True, False))
     with ours.recording() if record else contextlib.nullcontext():
         rollout, batch = sampled_from_beginnings(ours)
     other, _ = sampled_from_beginnings(theirs)
@@ -365,10 +439,17 @@ def test_the_last_layer_runs_for_tokens_that_predict_others():
 
 
 OTHERS = {
-    "deepseek": lambda: random_model("deepseek"),
     "gpt2": lambda: model_of(GPT2Config(n_layer=1, n_head=2, n_embd=16, vocab_size=5000)),
-    "gemma2": lambda: model_of(Gemma2Config(**SHARED, num_key_value_heads=2, head_dim=8)),
+    "olmo2": lambda: model_of(Olmo2Config(**SHARED, num_key_value_heads=2)),
     "sliding window": lambda: random_model("mistral"),
+    "dropout": lambda: model_of(GPTNeoXConfig(**SHARED, hidden_dropout=0.1)),
+    "another activation": lambda: model_of(GPTNeoXConfig(**SHARED, hidden_act="relu")),
+    "hybrid with experts": lambda: model_of(
+        GraniteMoeHybridConfig(
+            **HYBRID | {"num_local_experts": 2, "num_experts_per_tok": 1},
+            layer_types=["linear_attention", "full_attention"],
+        )
+    ),
 }
 
 
@@ -429,6 +510,7 @@ def test_operations_have_the_slopes_of_their_definitions():
     check = torch.autograd.gradcheck
     assert check(lambda x, w: rms_norm(x, w, 1e-5, torch.float64), (x, weight))
     assert check(lambda h: rotate(h, angles.cos(), angles.sin()), heads)
+    assert check(lambda h: rotate(h, angles[..., :2].cos(), angles[..., :2].sin()), heads)
     assert check(lambda g, u: swiglu(g * 1, u), (gate, up))
     lengths = [h.detach().norm(dim=-1) for h in (heads, rotate(heads, angles.cos(), angles.sin()))]
     torch.testing.assert_close(*lengths)

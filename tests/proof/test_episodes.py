@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,12 @@ from crlbench.contract.verification import Finding
 from crlbench.disk.names import EPISODES
 from crlbench.proof.episodes import check_played, check_spoken
 from crlbench.proof.facts import Facts, facts_of
+from crlbench.proof.figures import check_splits
 from crlbench.proof.rescore import rescore
 from crlbench.run.subject import confined_task, load_task
+from crlbench.stats.measures import BLIND
+from crlbench.verdict.census import Archive
+from crlbench.verdict.entry import make_entry
 from crlbench.verdict.runs import Run, load_runs
 from tests.support.shared import made_once
 
@@ -28,6 +32,7 @@ SHORT = {
     "evaluation.curve_items": 8,
     "evaluation.end_items": 8,
     "evaluation.end_draws": 2,
+    "evaluation.blind_draws": 3,
 }
 
 
@@ -74,6 +79,21 @@ def test_a_run_keeps_its_episodes(played: Facts, confined: bool) -> None:
     turns = [turn for episode in episodes for turn in episode["turns"]]
     assert len(turns) > 16 and any(sum(turn["paid"]) > 0 for turn in turns)
     assert all(turn["tokens"] > 0 and turn["observation"] for turn in turns)
+
+
+def test_a_run_stores_what_it_scored_blind(played: Facts, folder: Path) -> None:
+    """Both ends, as the conditions ask; a changed number is found, and the share is published."""
+    stored = played.record.splits[BLIND]
+    start, end = (played.run.split_items(BLIND, end=side) for side in (False, True))
+    assert start is not None and end is not None and start.shape == end.shape == (3, 8)
+    assert stored.start == start.mean() and stored.draws == 3
+    assert [*check_splits(played)] == []
+    without = {k: v for k, v in played.record.splits.items() if k != BLIND}
+    forged = played.record.model_copy(update={"splits": without})
+    assert [*check_splits(replace(played, run=replace(played.run, record=forged)))]
+    entry = make_entry([played.run], ["relay-sum"], Archive(load_runs(folder)), None, count=20)
+    assert entry.blind is not None
+    assert entry.blind["relay-sum"].blind == pytest.approx(end.mean() - start.mean())
 
 
 def changed(path: list[Any], value: Any) -> Callable[[list[Any]], object]:

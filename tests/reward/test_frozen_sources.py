@@ -35,7 +35,7 @@ db15047328b7cd2fcebf1b66ab97cb14de54557d8bcec2e7b65c9b895fd646b7 tasks/knights/t
 7cb5b1d67d5b15cab37beafb17ca4cee2829f45b863dfca454f189e95a981cb5 tasks/letters/task.py
 5f29b0e6fcb675bebe43b2c79d567cb14a002518b2f0c65475f3be7a22a14c20 tasks/list-ops/task.py
 30bd7c07a9dba951579df21631b2258bd5a3a8227e83d5617b13e5f6db6b2d41 tasks/modular/task.py
-066d8658b9daa60b76afcedfed2760a4e3f63d28def64ad9c2bddb8bdd2f4f61 tasks/sequences/task.py
+b86bca6942d3038d521aed462a661bf4c51a3e00b83ec7cebfdb7209d402d491 tasks/sequences/task.py
 b4f374b22ea82e349086b5686fb6e3f1a094daa9957f537fc8879d7171bb666a tasks/units/task.py
 """
 PINNED = {path: digest for digest, path in map(str.split, SHA256.strip().splitlines())}

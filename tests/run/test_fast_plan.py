@@ -10,7 +10,8 @@ from crlbench import cli
 from crlbench.contract.record_files import read_record
 from crlbench.contract.records import RunRecord
 from crlbench.disk.names import DIGESTS
-from tests.support.commands import command
+from tests.support.checkpoints import write_checkpoint
+from tests.support.commands import command, terse
 
 
 def run(model: str, out: Path, plan: str) -> tuple[Path, RunRecord]:
@@ -21,24 +22,26 @@ def run(model: str, out: Path, plan: str) -> tuple[Path, RunRecord]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("model", ["tiny-llama", "tiny2-granite-hybrid"])
 def test_a_fast_run_says_so_and_replays_to_the_last_bit(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder, record = run("tiny-llama", tmp_path / "fast", "fast")
+    folder, record = run(model, tmp_path / "fast", "fast")
     assert record.environment["passes"] == "fused"
     assert record.protocol.division == "open"
     assert cli.main(["verify", str(folder.parents[2]), "--seed-index", "0"]) == 0
     assert "equal to the last bit" in capsys.readouterr().out
-    again, _ = run("tiny-llama", tmp_path / "again", "fast")
+    again, _ = run(model, tmp_path / "again", "fast")
     assert (again / DIGESTS).read_bytes() == (folder / DIGESTS).read_bytes()
-    plain_folder, plain = run("tiny-llama", tmp_path / "plain", "plain")
+    plain_folder, plain = run(model, tmp_path / "plain", "plain")
     assert "passes" not in plain.environment
     assert plain_folder.relative_to(tmp_path / "plain") != folder.relative_to(tmp_path / "fast")
 
 
 @pytest.mark.slow
 def test_a_model_that_it_does_not_serve_has_the_numbers_of_the_plain_plan(tmp_path: Path) -> None:
-    fast, record = run("tiny-phi", tmp_path / "fast", "fast")
-    plain, _ = run("tiny-phi", tmp_path / "plain", "plain")
+    windowed = str(terse(write_checkpoint(tmp_path / "windowed", "mistral")))
+    fast, record = run(windowed, tmp_path / "fast", "fast")
+    plain, _ = run(windowed, tmp_path / "plain", "plain")
     assert record.environment["passes"] == "plain"
     assert (fast / DIGESTS).read_bytes() == (plain / DIGESTS).read_bytes()

@@ -52,7 +52,7 @@ def test_counts_are_those_of_the_same_draws_made_one_by_one(
 
     task, subject = Catalog([private]).load_task("addition"), load_subject("tiny-llama", ())
     policy = Policy(subject.backbone, value_head=False)
-    sampler = evaluation_sampler(task, subject.reader, probe._decoding(task, Catalog()))
+    sampler = evaluation_sampler(task, subject.reader, probe.decoding(task, Catalog()))
     key = DrawKey(seed_value(1, "addition/probe", 0), "probe")
     for level in found:
         prompts = probe.level_prompts(task, subject, sampler.max_tokens, level["level"], 4)

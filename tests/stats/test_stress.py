@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from crlbench.stats.intervals import times_drawn
 from crlbench.stats.stability import RunStability, seed_columns
 from crlbench.stats.stress import (
     STRESS_SEEDS,
@@ -101,6 +102,22 @@ def test_replicates_have_the_estimate_as_their_mean() -> None:
     assert part.drawn.std() > 0
     again = stress_replicates("addition", calm, stress, 500)
     assert np.array_equal(part.drawn, again.drawn)
+
+
+def test_the_arm_that_spreads_gives_the_degrees_of_freedom() -> None:
+    spreads, alike = seed_columns(runs(7, 3)), np.repeat(seed_columns(runs(6, 1)), 5, axis=1)
+    part = stress_replicates("addition", alike, spreads, 2_000)
+    shares = selected_arm_shares(spreads, times_drawn("addition/stress", 3, 2_000))
+    alone = stress_headline(arm_shares(alike), shares)
+    assert part.size == pytest.approx(3)
+    assert part.drawn.var() == pytest.approx(alone.var())
+    assert stress_replicates("addition", alike, alike[:, :3], 50).drawn.std() == 0
+
+
+def test_two_arms_of_equal_spread_share_their_degrees_of_freedom() -> None:
+    both = seed_columns(runs(7, 5))
+    part = stress_replicates("addition", both, both, 4_000)
+    assert part.size == pytest.approx(9, abs=0.5)
 
 
 @pytest.mark.parametrize("n", [3, 5])

@@ -11,8 +11,12 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     AutoModelForCausalLM,
     DeepseekV3Config,
+    Gemma2Config,
+    GPTNeoXConfig,
+    GraniteMoeHybridConfig,
     LlamaConfig,
     MistralConfig,
+    PhiConfig,
     PreTrainedTokenizerFast,
     Qwen2Config,
 )
@@ -53,6 +57,55 @@ CONFIGS = {
 }
 """Grouped-query, biased, sliding-window and latent attention with experts."""
 
+HYBRID: dict[str, Any] = SHARED | {
+    "num_key_value_heads": 2,
+    "shared_intermediate_size": 40,
+    "num_local_experts": 0,
+    "num_experts_per_tok": 0,
+    "mamba_n_heads": 4,
+    "mamba_d_head": 16,
+    "mamba_d_state": 8,
+    "mamba_expand": 2,
+    "mamba_chunk_size": 8,
+}
+STATE, SIGHT = "linear_attention", "full_attention"
+DESIGNS = {
+    "gemma2": lambda: Gemma2Config(
+        **SHARED | {"initializer_range": 0.1, "num_hidden_layers": 3},
+        num_key_value_heads=2,
+        head_dim=8,
+        query_pre_attn_scalar=8,
+        sliding_window=6,
+        attn_logit_softcapping=4.0,
+    ),
+    "neox": lambda: GPTNeoXConfig(**SHARED),
+    "neox, one half after the other": lambda: GPTNeoXConfig(
+        **SHARED | {"initializer_range": 0.3}, use_parallel_residual=False, hidden_act="gelu_new"
+    ),
+    "phi": lambda: PhiConfig(**SHARED),
+    "deepseek": CONFIGS["deepseek"],
+    "deepseek, short queries": lambda: DeepseekV3Config(
+        **CONFIGS["deepseek"]().to_diff_dict() | {"q_lora_rank": 16, "rope_interleave": False}
+    ),
+    "hybrid": lambda: GraniteMoeHybridConfig(
+        **HYBRID | {"num_hidden_layers": 3},
+        layer_types=[STATE, SIGHT, STATE],
+        position_embedding_type="nope",
+        mamba_n_groups=1,
+    ),
+    "hybrid, two groups": lambda: GraniteMoeHybridConfig(
+        **HYBRID,
+        layer_types=[STATE, SIGHT],
+        position_embedding_type="rope",
+        mamba_n_groups=2,
+        mamba_conv_bias=False,
+        residual_multiplier=0.7,
+        embedding_multiplier=3.0,
+        logits_scaling=2.0,
+    ),
+}
+"""Designs whose layers differ from Llama's, as the fast plan serves them."""
+
 CHAT_TEMPLATE = (
     "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}\n{% endfor %}"
     "{% if add_generation_prompt %}[assistant]{% endif %}"
@@ -86,7 +139,7 @@ def _byte_level_characters() -> list[str]:
 def random_model(family: str = "llama", seed: int = 0) -> Any:
     """A causal LM of a family with random weights."""
     torch.manual_seed(seed)
-    return AutoModelForCausalLM.from_config(CONFIGS[family]())
+    return AutoModelForCausalLM.from_config((CONFIGS | DESIGNS)[family]())
 
 
 def write_checkpoint(folder: Path, family: str = "llama", chat_template: str | None = None) -> Path:

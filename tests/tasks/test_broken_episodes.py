@@ -29,6 +29,8 @@ NARROW = '    return Step(state | side | {"left": left}, over=left == 0)'
 LEVELS = "LEVELS = {1: (16, 4), 2: (32, 5), 3: (64, 6)}"
 VIEW = '    view = VIEWS[state["form"]].format(low=state["low"], high=state["high"])\n'
 FUNCTIONS = "    score=score,\n"
+LISTED = "    legal=legal,\n"
+LISTED_ABOVE = "    legal=lambda state: (*legal(state), *(f'{state[\"high\"] + 1}',) * 9),\n"
 
 Change = tuple[str, str]
 CODE: dict[str, tuple[str, str, list[Change]]] = {
@@ -66,6 +68,11 @@ CODE: dict[str, tuple[str, str, list[Change]]] = {
         "no-leak",
         "hidden is 'hidden' of",
         [(VIEW, VIEW + "    view += \".\" * (state[\"hidden\"] % 2)\n")],
+    ),
+    "what is listed is no number of the range": (
+        "floor",
+        "is listed as legal in .*: not in the range",
+        [(LISTED, LISTED_ABOVE)],
     ),
     "a script says what is illegal": (
         "panel",

@@ -16,9 +16,10 @@ from crlbench.policy.policy import Policy
 from crlbench.reward.score import Score
 from crlbench.train.callbacks import LastCheckpoint, RunRecorder, StopOnDivergence, StopOnRequest
 from crlbench.train.collect import Answers
+from crlbench.train.loggers import open_loggers
 from crlbench.train.module import PolicyOptimization
 from crlbench.train.stream import EvalPrompts, Prompt, PromptStream
-from crlbench.train.trainer import build_loggers, build_trainer, quiet
+from crlbench.train.trainer import build_trainer, quiet
 from tests.support.checkpoints import ascii_tokenizer, random_model
 
 TRACK = Track.model_validate(tomllib.loads(Path("leaderboard/tracks/mini.toml").read_text()))
@@ -102,10 +103,20 @@ def watch_steps(module, before=lambda objective: None, after=lambda done: None):
     module.update = WatchedUpdate(module.update, before, after)
 
 
-def fit(module, folder, *, stop=lambda: False, resume=False, before=None, loggers=(), device="cpu"):
-    """Train a module as a run does; returns the recorder."""
+def fit(
+    module,
+    folder,
+    *,
+    stop=lambda: False,
+    resume=False,
+    before=None,
+    loggers=(),
+    device="cpu",
+    stream=None,
+):
+    """Train a module as a run does, on prompts or on a ``stream``; returns the recorder."""
     c, budget = module.conditions, module.conditions.budget
-    stream = PromptStream(
+    stream = stream or PromptStream(
         PROMPTS,
         seed=module.seed,
         per_iteration=budget.prompts,
@@ -118,12 +129,13 @@ def fit(module, folder, *, stop=lambda: False, resume=False, before=None, logger
     recorder = RunRecorder(lambda event: None)
     keeper = LastCheckpoint(folder / "ckpt" / "last.ckpt")
     callbacks = [recorder, StopOnDivergence(c.rules, recorder), keeper, StopOnRequest(stop, keeper)]
-    with quiet():
+    logs = open_loggers(loggers, folder, "a run", {"seed": module.seed}, 0)
+    with quiet(), logs as opened:
         trainer = build_trainer(
             c,
             device=device,
             callbacks=[*([before] if before else []), *callbacks],
-            loggers=build_loggers(loggers, folder, 0),
+            loggers=opened,
             folder=folder,
             ranks=module.ranks,
         )

@@ -12,6 +12,8 @@ import torch
 from crlbench.reward.score import Score
 from crlbench.train.callbacks import RunStopped
 from crlbench.train.ranks import join_ranks, leave
+from tests.train.frozen_loop import make as make_frozen
+from tests.train.frozen_loop import train as train_on_lessons
 from tests.train.loop import conditions, digits, fit, make, watch_steps
 
 CASES = {
@@ -117,4 +119,27 @@ def train_cases(rank, strategy, cases, folder):
         torch.save(found, folder / f"{case}-{rank}.pt")
     torch.save(go_on(folder / "one-began", ranks=ranks), folder / f"one-began-{rank}.pt")
     begin(folder / "two-began", ranks=ranks)
+    leave()
+
+
+NEAR_FROZEN = 1e-6
+"""How far all weights after an update on frozen answers may be off, relative to their norm."""
+
+
+def frozen_trace(recipe, folder, **options):
+    """Train on frozen answers; all learned weights after each update, and what was recorded."""
+    module = make_frozen(recipe, c=conditions(budget__grid="2"), **options)
+    after = []
+    watch_steps(
+        module, after=lambda _: after.append({n: w.clone() for n, w in module.learned().items()})
+    )
+    recorder = train_on_lessons(module, folder)
+    return {"weights": after} | recorder.state_dict()
+
+
+def train_frozen(rank, recipe, folder):
+    """By two ranks; what each found goes into ``folder/rank-<rank>.pt``."""
+    ranks = join_ranks("cpu", 1, "ddp")
+    found = frozen_trace(recipe, folder / "together", ranks=ranks)
+    torch.save(found, folder / f"rank-{rank}.pt")
     leave()

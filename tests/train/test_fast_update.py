@@ -19,7 +19,7 @@ from crlbench.train import passes as passes_file
 from crlbench.train.collect import Collected
 from crlbench.train.optimizer import TracedAdamW
 from crlbench.train.stream import make_batch
-from tests.support.checkpoints import CONFIGS, random_model
+from tests.support.checkpoints import CONFIGS, DESIGNS, random_model
 from tests.train.loop import PROMPTS, conditions, fit, make, watch_steps
 
 MORE_RUNS = (("grpo", True), ("ppo", False), ("ppo", True), ("dapo", False), ("dapo", True))
@@ -96,10 +96,17 @@ def fast_gradient(module, minibatch, monkeypatch, budget):
     return caught
 
 
-@pytest.mark.parametrize("fast", [False, True], ids=["plain plan", "fast plan"])
+PLANS = {
+    "plain plan": ("llama", False),
+    "fast plan": ("llama", True),
+    "fast plan, hybrid": ("hybrid", True),
+}
+
+
+@pytest.mark.parametrize(("family", "fast"), PLANS.values(), ids=PLANS)
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_gradients_equal_the_plain_path(recipe, fast, monkeypatch):
-    module, _, experience = ready(recipe, fast=fast)
+def test_gradients_equal_the_plain_path(recipe, family, fast, monkeypatch):
+    module, _, experience = ready(recipe, family, fast=fast)
     assert module.policy.fused == fast
     minibatch = experience.rows(torch.arange(12)).trimmed()
     assert module.surrogate(minibatch).totals.tokens
@@ -112,9 +119,13 @@ def test_gradients_equal_the_plain_path(recipe, fast, monkeypatch):
         assert gap < 1e-5, name
 
 
-@pytest.mark.parametrize("family", sorted(CONFIGS))
-def test_gradients_equal_the_plain_path_in_every_family(family, monkeypatch):
-    module, _, experience = ready("ppo", family)
+FAMILIES = [(family, False) for family in sorted(CONFIGS)] + [(name, True) for name in DESIGNS]
+
+
+@pytest.mark.parametrize(("family", "fast"), FAMILIES)
+def test_gradients_equal_the_plain_path_in_every_family(family, fast, monkeypatch):
+    module, _, experience = ready("ppo", family, fast=fast)
+    assert module.policy.fused == fast
     minibatch = experience.rows(torch.arange(18)).trimmed()
     expected = plain_gradient(module, minibatch)
     found = fast_gradient(module, minibatch, monkeypatch, budget=64)

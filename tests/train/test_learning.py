@@ -24,6 +24,7 @@ BUNDLED = [
     name
     for name in Catalog().list("model")
     if name.startswith("tiny-")
+    and not name.endswith("-play")
     and (FULL or name == "tiny-deepseek")
 ]
 RECIPES = recipes.names_of(Recipe) if FULL else ("grpo", "dapo", "trpo")

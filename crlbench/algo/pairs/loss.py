@@ -91,7 +91,7 @@ class Dpo(PairLoss):
 class Ipo(PairLoss):
     """Identity preference optimisation: a squared distance, so no margin grows without end.
 
-    ``average`` takes log-probabilities per token, as the paper's authors advise, else sums.
+    ``average`` takes log-probabilities per token, as TRL does, else sums.
     """
 
     average: bool = True

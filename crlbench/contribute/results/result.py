@@ -29,7 +29,7 @@ from crlbench.proof.audit import audit_run
 from crlbench.proof.checkout import RELEASES, Comparison, compare
 from crlbench.proof.effort import MINUTES, UPDATES, out_of_reach, replay_seconds
 from crlbench.proof.entry import audit_home, audit_in, homes_of
-from crlbench.proof.episodes import check_spoken
+from crlbench.proof.episodes import check_played, check_spoken
 from crlbench.proof.facts import facts_of
 from crlbench.proof.rescore import check_items, check_payable
 from crlbench.run.archive import catalog_of
@@ -263,15 +263,21 @@ class _Entry:
             yield from map(str, self._samples(run))
 
     def _samples(self, run: Run) -> Iterator[Finding]:
-        """What completions are of; the verdicts need the task's code, which does not run here."""
+        """What completions are of; and episodes played again, which follow from what was said.
+
+        Other verdicts need the task's verifier, which does not run here.
+        """
         record, facts = run.record, facts_of(run)
         task = self._tasks.get(record.task.name)
         if task is None or isinstance(facts, Finding):
             return
         rows = [asdict(sample) for sample in run.samples()]
         try:
-            yield from check_items(facts, rows, task)
-            yield from check_spoken(facts, rows, task.card.kind)
+            problems = [*check_items(facts, rows, task)]
+            problems += check_spoken(facts, rows, task.card.kind)
+            yield from problems
+            if task.card.kind == "environment" and not problems:
+                yield from check_played(facts, rows, task)
         except EnvironmentUnfit as error:
             note = f"What the samples of {record.task.name} are of was not compared: {error}"
             if note not in self.notes:

@@ -233,12 +233,11 @@ def _without_system(messages: Sequence[Message]) -> Sequence[Message]:
 
 def left_pad(rows: Sequence[Sequence[int]], pad: int) -> tuple[Tensor, Tensor]:
     """(P, L) int64 ids and (P, L) bool mask, real tokens at the right."""
-    width = max(len(row) for row in rows)
+    lengths = torch.tensor([len(row) for row in rows])
+    width = int(lengths.max())
+    mask = torch.arange(width) >= width - lengths[:, None]
     ids = torch.full((len(rows), width), pad, dtype=torch.int64)
-    mask = torch.zeros((len(rows), width), dtype=torch.bool)
-    for i, row in enumerate(rows):
-        ids[i, width - len(row) :] = torch.tensor(row, dtype=torch.int64)
-        mask[i, width - len(row) :] = True
+    ids[mask] = torch.tensor([token for row in rows for token in row], dtype=torch.int64)
     return ids, mask
 
 

@@ -11,6 +11,7 @@ from crlbench.catalog import frozen
 from crlbench.catalog.frozen import Task
 from crlbench.disk.hashing import sha256_bytes
 from crlbench.suite.gauntlet.asking import Level, ask, digests_elsewhere, effort_of, make
+from crlbench.suite.gauntlet.items import fence_of
 from crlbench.suite.gauntlet.report import Finding
 
 FORBIDDEN_MODULES = {
@@ -193,8 +194,8 @@ def check_seeds(task: Task, level: Level = "full") -> Finding:
         return Finding([f"build({', '.join(takes)}): must take exactly ({', '.join(expected)})"])
     if task.card.source is not None:
         return Finding(skipped="the rows come from a published dataset: see regeneration")
-    if task.card.relative is not None:
-        return Finding(skipped=f"the rows are those of '{task.card.relative}': see regeneration")
+    if (owner := fence_of(task)) != task.name:
+        return Finding(skipped=f"the rows are those of '{owner}': see regeneration")
     split = "hard" if "hard" in task.card.splits else "id"
     return _draws(task, split) if level == "quick" else _depends(task, split)
 

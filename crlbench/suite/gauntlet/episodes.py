@@ -123,8 +123,9 @@ def check_judges(task: Task, level: Level = "full") -> Finding:
 
 
 def check_floor(task: Task, level: Level = "full") -> Finding:
-    """No policy that knows nothing scores above the frozen floor."""
-    finding = Finding()
+    """No policy that knows nothing scores above the frozen floor, which random legal texts are part
+    of: those that are listed are legal."""
+    finding = Finding(_try(task, "listed", _places(task, level)))
     for split in ["id"] if level == "quick" else [*task.card.splits]:
         rows = task.rows(split)[: freeze.NULL_ROWS]
         answers = [row["answer"] for row in rows]
@@ -233,8 +234,8 @@ def check_panel(task: Task, level: Level = "full") -> Finding:
     """Every scripted seat says what is legal, in every reached state."""
     if not task.environment.panel:
         return Finding(skipped="no seat is scripted")
-    positions = [[state, seat] for state, seat, _ in _positions(task, level)]
-    return Finding(_try(task, "scripted", positions), {"states": len(positions)})
+    places = _places(task, level)
+    return Finding(_try(task, "scripted", places), {"states": len(places)})
 
 
 CHECKS = {
@@ -285,6 +286,11 @@ def _positions(task: Task, level: Level) -> list[list[Any]]:
     count = STATES if level == "full" else STATES // 3
     answers = [row["answer"] for row in rows]
     return _try(task, "reached", answers, _golds(task, rows), count, task.name)
+
+
+def _places(task: Task, level: Level) -> list[list[Any]]:
+    """[state, seat] that episodes reach."""
+    return [[state, seat] for state, seat, _ in _positions(task, level)]
 
 
 def _cases(task: Task, level: Level, texts: Sequence[str]) -> list[list[Any]]:

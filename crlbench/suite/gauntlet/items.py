@@ -134,8 +134,8 @@ def check_disjoint(task: Task, level: Level = "full") -> Finding:
         owners |= dict.fromkeys(names, split)
         twice = [n for n in prompts.values() if n > 1]
         finding.problems += [f"{split}: a prompt comes {n} times" for n in twice]
-        if task.card.source is None:
-            finding.problems += _strays(task, split)
+    if task.card.source is None:
+        finding.problems += _astray(task, fence_of(task))
     finding.figures["texts and keys"] = len(owners)
     return finding
 
@@ -149,15 +149,22 @@ def _content(task: Task, row: Row) -> str:
     return content_hash(messages if task.card.kind == "environment" else row["messages"])
 
 
-def _strays(task: Task, split: str) -> list[str]:
-    """Rows of a generated task whose key belongs to the other side of the fence, which is that
-    of the task whose items it shares, if there is one."""
-    owner = task.card.relative or task.name
-    return [
-        f"{row['id']}: the key {row['key']!r} belongs to the other side"
-        for row in task.rows(split)
-        if held_out(owner, row["key"]) != PLANS[split].held_out
-    ]
+def fence_of(task: Task) -> str:
+    """The task by whose name keys are held out of training: another one where the rows are its.
+
+    A relative that makes rows of its own keeps a fence of its own: no board holds both.
+    """
+    if task.card.relative is None or not any(_astray(task, task.name)):
+        return task.name
+    return task.card.relative
+
+
+def _astray(task: Task, owner: str) -> Iterator[str]:
+    """Rows of a generated task whose key belongs to the other side of a task's fence."""
+    for split in (name for name in PLANS if name in task.card.splits):
+        for row in task.rows(split):
+            if held_out(owner, row["key"]) != PLANS[split].held_out:
+                yield f"{row['id']}: the key {row['key']!r} belongs to the other side"
 
 
 def check_keys(task: Task, level: Level = "full") -> Finding:

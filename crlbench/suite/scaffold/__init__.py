@@ -1,4 +1,4 @@
-"""The files of a new task: a family that works, to be changed into one's own."""
+"""The files of a new task: a family or an environment that works, to be changed into one's own."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ class Scaffold:
 
     name: str
     root: Path
+    environment: bool = False
+    """Whether the task takes several turns."""
 
     @property
     def folder(self) -> Path:
@@ -33,10 +35,11 @@ class Scaffold:
     @property
     def files(self) -> dict[Path, str]:
         """What is written where."""
+        kind = "environment" if self.environment else "task"
         return {
-            self.folder / CODE: self._fill("task.py.in"),
-            self.folder / "README.md": self._fill("README.md.in"),
-            self.test: self._fill("test_task.py.in"),
+            self.folder / CODE: self._fill(f"{kind}.py.in"),
+            self.folder / "README.md": self._fill(f"{kind}.md.in"),
+            self.test: self._fill(f"test_{kind}.py.in"),
         }
 
     def _fill(self, template: str) -> str:

@@ -1,0 +1,103 @@
+"""The start score of a model on environments: how it plays, how legally, and what it scores blind.
+
+An episode is played blind where it is told what an episode of another start is told. A model that
+scores the same so does not look.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+from tokenizer import CONTEXT, EOS, PAD
+from transformers import AutoTokenizer
+
+from crlbench.catalog.find import Catalog
+from crlbench.play.loop import Episode, play
+from crlbench.play.seats import Table, Visit
+from crlbench.policy.decode.loop import DecodeLoop, DrawKey
+from crlbench.policy.policy import Policy
+from crlbench.policy.text.dialogue import Dialogue
+from crlbench.reward.env import read_start
+from crlbench.reward.tools import read_text
+from crlbench.stats.measures import unit
+
+TOGETHER = 32
+"""Starts that are played at once, and exchange what they are told."""
+
+
+@dataclass(frozen=True)
+class PlayScore:
+    """Scores of one environment's split at temperature 1."""
+
+    sampled: float
+    share: float
+    """``sampled`` on the way from the split's floor (0) to its ceiling (1)."""
+    legal: float
+    """Share of the turns without a fault."""
+    turns: float
+    """Turns of an episode."""
+    blind: float
+    """The score with exchanged observations."""
+    by_level: dict[int, float]
+
+    @property
+    def gap(self) -> float:
+        """What looking is worth."""
+        return self.sampled - self.blind
+
+
+def play_score(
+    folder: Path, model: Any, name: str, split: str, starts: int, draws: int
+) -> PlayScore:
+    """Play the first ``starts`` rows of a split of an environment, ``draws`` times each."""
+    task = Catalog().load_task(name)
+    rows, environment = task.rows(split)[:starts], task.environment
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    table = Table(
+        environment=environment,
+        dialogue=Dialogue(tokenizer, "terse", (EOS,)),
+        sampler=DecodeLoop(
+            tokenizer, 1.0, (task.card.max_completion_bytes or CONTEXT) + 1, ends=(EOS,), pad=PAD
+        ),
+        context=model.config.max_position_embeddings,
+        reading=partial(read_text, environment),
+        name=name,
+    )
+    policy = Policy(model.eval(), value_head=False, reference=None)
+    visits = [
+        Visit(f"{name}/{split}/{row['id']}", read_start(row["answer"]), draws) for row in rows
+    ]
+    seeing = _played(policy, table, visits)
+    blind = _played(policy, replace(table, exchanged=True), visits)
+    levels: dict[int, list[float]] = defaultdict(list)
+    for place, episode in enumerate(seeing):
+        levels[rows[place // draws]["level"]].append(_score(episode))
+    faults = [turn.fault for e in seeing for turn in e.position.turns]
+    sampled, bounds = fmean(map(_score, seeing)), task.card.splits[split]
+    return PlayScore(
+        sampled=sampled,
+        share=float(unit(sampled, bounds.floor, bounds.ceiling)),
+        legal=1 - sum(map(bool, faults)) / len(faults),
+        turns=len(faults) / len(seeing),
+        blind=fmean(map(_score, blind)),
+        by_level={level: fmean(scores) for level, scores in sorted(levels.items())},
+    )
+
+
+@torch.no_grad()
+def _played(policy: Policy, table: Table, visits: Sequence[Visit]) -> list[Episode]:
+    key, played = DrawKey(0, "start score"), list[Episode]()
+    for first in range(0, len(visits), TOGETHER):
+        played += play(policy, table, visits[first : first + TOGETHER], key, "cpu")
+    return played
+
+
+def _score(episode: Episode) -> float:
+    return episode.scores[episode.start.seat]
