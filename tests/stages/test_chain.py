@@ -17,6 +17,7 @@ from crlbench.catalog.find import Catalog
 from crlbench.contract.records import Cell, RunRecord
 from crlbench.errors import Interrupted, NotComparable
 from crlbench.proof.audit import audit_run
+from crlbench.proof.replay import Trace, cell_of, replay_cell
 from crlbench.run.board import Request, load_track, make_board
 from crlbench.run.plan import Contender, Declaration, NamedRecipe
 from crlbench.stages import cell as cells
@@ -188,6 +189,21 @@ def test_entries_of_one_model_with_other_shared_products_are_not_compared(ran: R
         compare([loaded, other])
     assert ".sft." not in str(refused.value)
     assert refused.value.exit_code == 4
+
+
+def test_a_replay_makes_all_stages_again_and_then_the_first_updates(
+    ran: Ran, tmp_path: Path
+) -> None:
+    cell = cell_of(ran.real, "tiny-llama", ("addition",), Catalog(), tmp_path, 1)
+    assert cell.artefacts == str(tmp_path / "artefacts")
+    here = cell.model_copy(update={"confined": False})
+    trace = replay_cell(here, lambda event: None, lambda: False)
+    assert isinstance(trace, Trace)
+    (path,) = ran.out.rglob("real/seed-00/digests.jsonl")
+    first = json.loads(path.read_text().splitlines()[0])
+    assert [one.model_dump() for one in trace.digests] == [first]
+    kinds = {path.name.partition("-")[0] for path in (tmp_path / "artefacts").iterdir()}
+    assert kinds == {"supervised", "collect", "reward"}
 
 
 def digests(record: RunRecord) -> list[str | None]:
