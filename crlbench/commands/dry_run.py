@@ -235,7 +235,7 @@ def _stage_seconds(cell: Cell, figures: Figures) -> dict[str, float]:
     conditions = Conditions.model_validate(cell.conditions)
     work = Workpiece(cell.model, cell.task, cell.catalog, conditions)
     pace = figures["iteration_s"] / work.cost(conditions.budget.rows, 0)
-    return {name: pace * cost for name, cost in stage_costs(cell).items()}
+    return {name: pace * cost for name, cost in stage_costs(cell.recipe_config, work).items()}
 
 
 def _answers(cell: Cell) -> Path:

@@ -16,9 +16,10 @@ from crlbench.contract.conditions import (
     stated_conditions,
 )
 from crlbench.contract.records import RunRecord
+from crlbench.disk.reading import UNREADABLE
 from crlbench.errors import EnvironmentUnfit
 from crlbench.run.archive import catalog_of
-from crlbench.run.cost import Workpiece, count_training
+from crlbench.run.cost import Workpiece, count_training, stage_costs
 from crlbench.run.progress import duration
 from crlbench.stats.measures import TRAIN_GREEDY
 
@@ -78,8 +79,9 @@ def replay_seconds(
     steps = iterations * c.optimization.epochs * c.optimization.minibatches
     work = Workpiece(model, record.task.name, catalog, c)
     try:
-        seconds = STEP_S * steps + work.cost(iterations * budget.rows, items) / RATE
-    except OverflowError:  # whole numbers beyond any float
+        stages = sum(stage_costs(record.algo.config, work).values())
+        seconds = STEP_S * steps + (work.cost(iterations * budget.rows, items) + stages) / RATE
+    except UNREADABLE:  # numbers beyond any float, or stages that are none
         return ETERNITY
     return min(ETERNITY, START_S + seconds)
 

@@ -234,10 +234,11 @@ def _check_whole(facts: Facts) -> Iterator[Finding]:
     record, machine = facts.record, facts.record.environment
     counted = COUNTED if facts.source == "rewards" else COUNTED_OF_FROZEN
     learns = any(loss is not None for loss in record.health.get("loss", ()))
+    always = (SKIPPED,) if record.health.get("iteration") else ()
     played = EPISODE_STATS if EPISODES in record.files else ()
     names = {
         "files": (record.files, [name for name in get_args(FileName) if name != EPISODES]),
-        "counts": (record.counts, counted if learns else (SKIPPED,)),
+        "counts": (record.counts, counted if learns else always),
         "health": (record.health, ("iteration", *STATS[facts.source], *played)),
         "environment.packages": (machine["packages"], NEEDED),
     }

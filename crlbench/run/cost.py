@@ -6,10 +6,11 @@ The unit is a parameter times a byte of text run forward once: only ratios betwe
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from crlbench.catalog.find import Catalog
 from crlbench.contract.arms import CONTROLS
@@ -35,26 +36,29 @@ def cost(cell: Cell) -> float:
     """Cost of a whole run of a cell, above 0; of a chain with all its stages."""
     c = Conditions.model_validate(cell.conditions)
     work = Workpiece(cell.model, cell.task, cell.catalog, c)
-    return work.cost(c.budget.total, count_scored(cell, c)) + sum(stage_costs(cell).values())
+    stages = sum(stage_costs(cell.recipe_config, work).values())
+    return work.cost(c.budget.total, count_scored(cell, c)) + stages
 
 
-def stage_costs(cell: Cell) -> dict[str, float]:
+def stage_costs(config: Mapping[str, Any], work: Workpiece) -> dict[str, float]:
     """Cost of each stage of a chain before the last one, by name; empty without a chain.
 
     A stage that is stored already costs nothing; that is not known here.
+
+    Args:
+        config: of the recipe, as records and plans hold it.
     """
-    c = Conditions.model_validate(cell.conditions)
-    work, p = Workpiece(cell.model, cell.task, cell.catalog, c), c.preference
-    stages = cell.recipe_config.get("stages", ())[:-1]
+    p, items = work.conditions.preference, work.conditions.evaluation.curve_items
+    if p is None:
+        return {}
     costs: dict[str, float] = {}
-    for stage in stages if p is not None else ():
-        assert p is not None
+    for stage in config.get("stages", ())[:-1]:
         if stage["kind"] == "collect":
             costs[stage["name"]] = work.cost(0, p.prompts * p.per_prompt)
         elif stage["kind"] == "reward":
             costs[stage["name"]] = work.reading(2 * p.prompts * stage.get("epochs", 1))
         else:
-            scored = work.cost(0, stage["epochs"] * c.evaluation.curve_items)
+            scored = work.cost(0, stage["epochs"] * items)
             costs[stage["name"]] = work.reading(p.demos * stage["epochs"]) + scored
     return costs
 
