@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from crlbench.errors import ValidationError
 from crlbench.policy.decode.loop import DrawKey, Sampler
+from crlbench.policy.text.calling import Calling
 from crlbench.policy.text.dialogue import Dialogue
 from crlbench.policy.text.frame import Message
-from crlbench.reward.env import Environment, Said, Start, read_start
+from crlbench.reward.env import Call, Environment, Said, Start, read_start
 from crlbench.reward.playing import observation_bytes
+from crlbench.reward.tools import MAX_CALLS, read_text, tools_of, with_tools
 from crlbench.seeding import derive, uniforms
 
 Reading = Callable[[str, bool], Said]
@@ -26,6 +29,37 @@ Reading = Callable[[str, bool], Said]
 def read_plainly(text: str, cut: bool) -> Said:
     """A turn of an environment without tools."""
     return Said(text, cut=cut)
+
+
+def reading_of(environment: Environment, dialogue: Dialogue) -> Reading:
+    """How a model's turns are read: calls in the form of its chat template, or on one line."""
+    if dialogue.calling is not None:
+        return partial(_read_calls, dialogue.calling)
+    return partial(read_text, environment)
+
+
+def _read_calls(calling: Calling, text: str, cut: bool) -> Said:
+    """A turn with calls, or broken ones, keeps its whole text; of any other thoughts are left
+    out."""
+    if cut:
+        return Said(text, cut=True)
+    reply = calling.read(text)
+    if not reply.calls and not reply.malformed:
+        return Said(reply.content)
+    return Said(text, tuple(Call(*call) for call in reply.calls), reply.malformed)
+
+
+def calling_of(environment: Environment, tokenizer: Any, thinking: str) -> Calling | None:
+    """How a chat model calls the tools of an environment; None where there are none.
+
+    Raises:
+        ValidationError: see :meth:`Calling.of`.
+    """
+    tools = tools_of(environment)
+    if not tools:
+        return None
+    functions = [tool.as_function() for tool in tools]
+    return Calling.of(tokenizer, functions, thinking, with_tools("", tools))
 
 
 @dataclass(frozen=True)
@@ -116,8 +150,17 @@ def check_room(table: Table, ids: Sequence[int], view: Sequence[Message], row: s
 
 
 def _frame_tokens(table: Table) -> int:
-    """Tokens around an observation and a turn in the middle of a dialogue."""
+    """Tokens around an observation and a turn in the middle of a dialogue.
+
+    In a template's own form of calls a turn may hold several, each with a result in a frame.
+    """
     question: Message = {"role": "user", "content": "x"}
-    short = table.dialogue.open_row([question]).ids
     reply: Message = {"role": "assistant", "content": "x"}
-    return len(table.dialogue.open_row([question, reply, question]).ids) - len(short)
+    news, calling = [question], table.dialogue.calling
+    if calling is not None:
+        count = MAX_CALLS if calling.form.several else 1
+        call = {"type": "function", "function": {"name": "x", "arguments": {"x": "x"}}}
+        reply = {**reply, "tool_calls": [call] * count}
+        news = [{"role": "tool", "content": "x"}] * count
+    short = table.dialogue.open_row([question]).ids
+    return len(table.dialogue.open_row([question, reply, *news]).ids) - len(short)

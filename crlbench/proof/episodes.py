@@ -15,8 +15,11 @@ from crlbench.contract.verification import Finding
 from crlbench.disk.names import EPISODES
 from crlbench.errors import ValidationError
 from crlbench.play.record import describe, sayings_in, transcript_of
+from crlbench.play.seats import reading_of
+from crlbench.policy.weights.load import Reader
 from crlbench.proof.facts import Facts
-from crlbench.reward.env import read_start
+from crlbench.reward.env import read_said, read_start, said_value
+from crlbench.run.subject import dialogue_of
 
 TOKENS_PER_BYTE = 2
 """Most tokens that a byte of a turn's cap becomes."""
@@ -79,6 +82,21 @@ def check_played(facts: Facts, rows: Rows, task: Task) -> Iterator[Finding]:
         yield from _differences(facts, field, episode, again)
         score, why = again["scores"][start.seat], f"played again; {EPISODES}"
         yield from facts.differs(f"{field}score", row["score"], score, why)
+
+
+def check_read(facts: Facts, task: Task, reader: Reader) -> Iterator[Finding]:
+    """Read the text of every stored turn again: its calls are those that the model wrote.
+
+    Args:
+        reader: the model's, because families write calls in forms of their own.
+    """
+    read = reading_of(task.environment, dialogue_of(task, reader))
+    for number, episode in enumerate(facts.run.episodes(), start=1):
+        for place, (value, _) in enumerate(_sayings(episode)):
+            said = read_said(value)
+            again, why = said_value(read(said.text, said.cut)), "read from its text"
+            field = f"line {number}: turn {place}: said"
+            yield from facts.differs(field, value, again, why, EPISODES)
 
 
 def _sayings(episode: Mapping[str, Any]) -> Any:

@@ -22,7 +22,6 @@ Outputs = set[str] | None
 NOT_YET = {
     "dpo_loss": "preference learning: no preference data yet",
     "sac_discrete": "off-policy actor-critic: no replay yet",
-    "value_decomposition": "several agents: no multi-agent environment yet",
 }
 """Family -> why nothing of it exists yet."""
 

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from crlbench import cli
+from crlbench.catalog.find import Catalog
 from crlbench.contract.verification import Finding
 from crlbench.disk.names import EPISODES
-from crlbench.proof.episodes import check_played, check_spoken
+from crlbench.proof.episodes import check_played, check_read, check_spoken
 from crlbench.proof.facts import Facts, facts_of
-from crlbench.proof.rescore import rescore
+from crlbench.proof.rescore import reader_of, rescore
 from crlbench.run.subject import confined_task, load_task
 from crlbench.verdict.runs import Run, load_runs
 from tests.support.shared import made_once
@@ -138,6 +139,39 @@ def test_a_forged_transcript_that_both_files_hold_is_found(
     monkeypatch.setattr(Run, "episodes", lambda run: tuple(episodes))
     assert not [*check_spoken(played, rows, "environment")]
     assert [*check_played(played, rows, load_task("relay-sum", ()))]
+
+
+@pytest.fixture(scope="module")
+def tools_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run folder of a short command on an environment with tools; nothing may change it."""
+
+    def run(out: Path) -> Path:
+        pairs = [part for name, value in SHORT.items() for part in ("--set", f"{name}={value}")]
+        where = ["--model", "tiny-llama", "--tasks", "lookup", "--out", str(out)]
+        assert cli.main(["evaluate", *where, "--seeds", "1", *pairs, "-q"]) == 0
+        (plan,) = out.rglob("plan.json")
+        return plan.parent
+
+    return made_once(tmp_path_factory, "tool-episodes", run)
+
+
+def test_calls_are_read_again_from_what_was_said(
+    tools_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call that stands in no text was not made, though the episode that it leads to is one."""
+    (run,) = load_runs(tools_folder)
+    facts, task = facts_of(run), load_task("lookup", ())
+    assert isinstance(facts, Facts)
+    reader = reader_of(Catalog().load_model("tiny-llama"))
+    assert [*check_read(facts, task, reader)] == []
+    episodes = copy.deepcopy([*facts.run.episodes()])
+    turn = episodes[2]["turns"][0]
+    text = turn["said"] if isinstance(turn["said"], str) else turn["said"]["text"]
+    call = {"name": "get", "arguments": {"key": "zz"}}
+    turn["said"] = {"text": text, "calls": [call], "malformed": "", "cut": False}
+    monkeypatch.setattr(Run, "episodes", lambda run: tuple(episodes))
+    (found,) = check_read(facts, task, reader)
+    assert found.field == "line 3: turn 0: said" and found.file == EPISODES
 
 
 def test_other_tasks_have_no_episodes(played: Facts) -> None:
