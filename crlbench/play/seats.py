@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from crlbench.contract.conditions import Play as PlayConditions
 from crlbench.errors import ValidationError
 from crlbench.policy.decode.loop import DrawKey, Sampler
 from crlbench.policy.text.calling import Calling
@@ -62,6 +63,38 @@ def calling_of(environment: Environment, tokenizer: Any, thinking: str) -> Calli
     return Calling.of(tokenizer, functions, thinking, with_tools("", tools))
 
 
+SELF = "self"
+"""The name of a rival that is the policy: all seats learn."""
+
+
+def under(play: PlayConditions, environment: Environment, task: str) -> Environment:
+    """An environment as the conditions of a run have it played.
+
+    Raises:
+        ValidationError: they name a rival for the only seat, or one that the environment has not.
+    """
+    rivals = play.rivals
+    if rivals is not None and environment.seats == 1:
+        raise ValidationError(
+            f"play.rivals = '{rivals}': task '{task}' has one seat and no rivals; leave it out."
+        )
+    if rivals not in (None, SELF, *environment.panel):
+        known = ", ".join((SELF, *environment.panel))
+        raise ValidationError(
+            f"play.rivals = '{rivals}': task '{task}' has no such seat. Known: {known}."
+        )
+    return replace(environment, history=play.history or environment.history)
+
+
+def against(start: Start, rivals: str | None, seats: int) -> Start:
+    """A start of training with these rivals; None leaves those of the start."""
+    if rivals is None:
+        return start
+    others = [seat for seat in range(seats) if seat != start.seat]
+    named = () if rivals == SELF else tuple((seat, rivals) for seat in others)
+    return replace(start, rivals=named)
+
+
 @dataclass(frozen=True)
 class Table:
     """Everything that an episode of one environment and one model needs."""
@@ -75,6 +108,9 @@ class Table:
     reading: Reading = read_plainly
     name: str = "unnamed"
     """The task, for messages."""
+    rivals: str | None = None
+    """Who sits against the policy in training: :data:`SELF` or a scripted seat; None: whom the
+    start names."""
 
     @property
     def appends(self) -> bool:

@@ -19,7 +19,7 @@ from crlbench.play.seats import reading_of
 from crlbench.policy.weights.load import Reader
 from crlbench.proof.facts import Facts
 from crlbench.reward.env import read_said, read_start, said_value
-from crlbench.run.subject import dialogue_of
+from crlbench.run.subject import dialogue_of, played_environment
 
 TOKENS_PER_BYTE = 2
 """Most tokens that a byte of a turn's cap becomes."""
@@ -69,12 +69,13 @@ def check_played(facts: Facts, rows: Rows, task: Task) -> Iterator[Finding]:
         rows: The stored samples, in order; their transcripts are those of the episodes.
         task: The environment, at the digest that the record states.
     """
+    environment = played_environment(task, facts.conditions)
     for number, (episode, row) in enumerate(zip(facts.run.episodes(), rows, strict=True), start=1):
         field, said = f"line {number}: ", _sayings(episode)
         assert said is not None
         start = read_start(row["answer"])
         try:
-            again = describe(task.environment, start, said)
+            again = describe(environment, start, said)
         except ValidationError as error:
             yield facts.finding(f"{field}said", str(error), "a whole episode", file=EPISODES)
             continue

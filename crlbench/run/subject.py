@@ -21,11 +21,12 @@ from crlbench.contract.model_card import ModelCard
 from crlbench.contract.records import Cell
 from crlbench.contract.task_card import unknown_kind
 from crlbench.errors import ValidationError
-from crlbench.play.seats import Table, calling_of, check_room, reading_of
+from crlbench.play.seats import Table, calling_of, check_room, reading_of, under
 from crlbench.policy.decode.loop import DecodeLoop
 from crlbench.policy.text.chat import completion_cap, render, template_file, turn_end
 from crlbench.policy.text.dialogue import Dialogue
 from crlbench.policy.weights.load import Location, Reader, load_backbone
+from crlbench.reward.env import Environment
 from crlbench.reward.score import score
 from crlbench.run.admission import admit
 from crlbench.run.reward_model import ask, learned_scorer
@@ -231,6 +232,15 @@ def answers_of(task: Task, reader: Reader, conditions: Conditions, device: str) 
     )
 
 
+def played_environment(task: Task, conditions: Conditions) -> Environment:
+    """The environment of a task as the conditions have it played.
+
+    Raises:
+        ValidationError: see :func:`crlbench.play.seats.under`.
+    """
+    return under(conditions.play, task.environment, task.name)
+
+
 @lru_cache(maxsize=64)
 def dialogue_of(task: Task, reader: Reader) -> Dialogue:
     """How a model reads the episodes of an environment, and calls its tools.
@@ -260,14 +270,16 @@ def dialogue_of(task: Task, reader: Reader) -> Dialogue:
 
 def play_of(task: Task, reader: Reader, conditions: Conditions, device: str) -> Play:
     """The collector of an environment."""
+    environment, dialogue = played_environment(task, conditions), dialogue_of(task, reader)
     return Play(
         table=Table(
-            environment=task.environment,
-            dialogue=(dialogue := dialogue_of(task, reader)),
+            environment=environment,
+            dialogue=dialogue,
             sampler=make_sampler(task, reader, conditions),
             context=reader.context,
-            reading=reading_of(task.environment, dialogue),
+            reading=reading_of(environment, dialogue),
             name=task.name,
+            rivals=conditions.play.rivals,
         ),
         auditor=auditor_of(task),
         evaluation=evaluation_sampler(task, reader, conditions),

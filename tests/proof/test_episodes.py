@@ -174,6 +174,30 @@ def test_calls_are_read_again_from_what_was_said(
     assert found.field == "line 3: turn 0: said" and found.file == EPISODES
 
 
+@pytest.mark.slow
+def test_two_jobs_play_what_one_does(folder: Path, tmp_path: Path) -> None:
+    """The run of the first seed beside another one, each in a process of its own: bit by bit."""
+    pairs = [part for name, value in SHORT.items() for part in ("--set", f"{name}={value}")]
+    where = ["--model", "tiny-llama", "--tasks", "relay-sum", "--out", str(tmp_path)]
+    assert cli.main(["evaluate", *where, "--seeds", "2", "--jobs", "2", *pairs, "-q"]) == 0
+    first, *_ = sorted(folder.rglob("digests.jsonl"))
+    both = sorted(tmp_path.rglob("digests.jsonl"))
+    assert len(both) == 2 and both[0].read_bytes() == first.read_bytes() != both[1].read_bytes()
+    for name in (EPISODES, "curve.csv"):
+        assert (both[0].parent / name).read_bytes() == (first.parent / name).read_bytes()
+
+
+@pytest.mark.slow
+def test_a_run_in_another_history_verifies(tmp_path: Path, capsys: Any) -> None:
+    pairs = [part for name, value in SHORT.items() for part in ("--set", f"{name}={value}")]
+    where = ["--model", "tiny-llama", "--tasks", "relay-sum", "--out", str(tmp_path)]
+    other = ["--set", "play.history=append"]
+    assert cli.main(["evaluate", *where, "--seeds", "1", *pairs, *other, "-q"]) == 0
+    assert "play.history = append" in capsys.readouterr().err
+    (plan,) = tmp_path.rglob("plan.json")
+    assert cli.main(["verify", str(plan.parent), "--recompute-only"]) == 0
+
+
 def test_other_tasks_have_no_episodes(played: Facts) -> None:
     listed, lines = check_spoken(played, rows_of(played), "single-turn")
     assert (listed.field, listed.stored, listed.expected) == ("files", True, False)
