@@ -40,13 +40,16 @@ def reading_of(environment: Environment, dialogue: Dialogue) -> Reading:
 
 
 def _read_calls(calling: Calling, text: str, cut: bool) -> Said:
-    """A turn with calls, or broken ones, keeps its whole text; of any other thoughts are left
-    out."""
+    """A turn with calls, or broken ones, keeps its whole text; of any other thoughts are left out.
+
+    One that ends inside a thought says what stands there. So the text of a turn is read again as
+    the same turn, also where the template opens a thought before it.
+    """
     if cut:
         return Said(text, cut=True)
     reply = calling.read(text)
     if not reply.calls and not reply.malformed:
-        return Said(reply.content)
+        return Said(text if calling.ends_in_thought(reply, text) else reply.content)
     return Said(text, tuple(Call(*call) for call in reply.calls), reply.malformed)
 
 

@@ -151,6 +151,24 @@ def test_a_stored_episode_is_read_again_and_happens_again() -> None:
     assert again["scores"] == [1.0] and len(again["turns"]) == 2
 
 
+OPENS = HERMES.replace("assistant\n' }}", "assistant\n<think>\n' }}")
+"""The template opens a thought before every reply."""
+
+
+def test_a_thought_that_the_template_opens_is_read_again_as_it_was() -> None:
+    assert OPENS != HERMES
+    texts = [f"b is needed</think>{CALL}", "7+14</think>\n21"]
+    seats, sampler, episode = played(texts, "restate", OPENS)
+    assert prompt(sampler, 0).endswith("<think>\n")
+    called, answer = episode.said
+    assert called.calls == (Call("get", {"key": "b"}),) and answer == Said("21")
+    assert episode.scores == (1.0,)
+    for said in (*episode.said, seats.reading("never closed", False)):
+        assert seats.reading(said.text, False) == said
+    unread = seats.reading(f"not {COMPACT} yet", False)
+    assert not unread.calls and not unread.malformed
+
+
 def test_a_thought_goes_into_the_history_for_the_template_to_keep() -> None:
     keeps = HERMES.replace(
         "{{ m.content }}", "{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>"

@@ -179,6 +179,7 @@ def test_two_jobs_play_what_one_does(folder: Path, tmp_path: Path) -> None:
     """The run of the first seed beside another one, each in a process of its own: bit by bit."""
     pairs = [part for name, value in SHORT.items() for part in ("--set", f"{name}={value}")]
     where = ["--model", "tiny-llama", "--tasks", "relay-sum", "--out", str(tmp_path)]
+    pairs += ["--set", "rules.score_drop=1"]  # so short a run may end below its start
     assert cli.main(["evaluate", *where, "--seeds", "2", "--jobs", "2", *pairs, "-q"]) == 0
     first, *_ = sorted(folder.rglob("digests.jsonl"))
     both = sorted(tmp_path.rglob("digests.jsonl"))

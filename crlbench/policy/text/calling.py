@@ -59,6 +59,11 @@ class Calling:
         """What a finished turn says; ``text`` is as :meth:`spelled` gives it."""
         return read_calls(self.form, self.tokenizer, text, self.opening, self.tools)
 
+    def ends_in_thought(self, reply: Reply, text: str) -> bool:
+        """Whether the text of a reply has a thought that it does not close."""
+        thoughts = self.form.template["fields"].get("reasoning_content", {})
+        return bool(reply.thought) and thoughts.get("close", "") not in text
+
     def spelled(self, ids: Sequence[int]) -> str:
         """The text of sampled ids without their end; control tokens may be marks of calls."""
         return str(self.tokenizer.decode(list(ids), clean_up_tokenization_spaces=False))

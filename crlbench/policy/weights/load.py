@@ -295,9 +295,7 @@ def build_policy(
     model = learning_copy(card, start)
     if card.adapter is not None:
         model = add_lora(model, card.adapter.model_dump(), seed)
-    return Policy(
-        model, value_head=value_head, reference=start if reference else None, fast=fast
-    )
+    return Policy(model, value_head=value_head, reference=start if reference else None, fast=fast)
 
 
 def without_dropout(model: nn.Module) -> nn.Module:
