@@ -22,6 +22,7 @@ for name in [name for name in os.environ if name.startswith("CRLBENCH_")]:
         "CRLBENCH_REQUIRE_BROWSER",
         "CRLBENCH_FULL",
         "CRLBENCH_PEERS",
+        "CRLBENCH_TEMPLATES",
         "CRLBENCH_TOKENIZERS",
     ):
         del os.environ[name]

@@ -57,7 +57,9 @@ def defaults(kind: type[BaseModel]) -> dict[str, Any]:
     """The added fields of a model of models, by name, with their defaults as JSON-able data."""
     values: dict[str, Any] = {}
     for name, field in kind.model_fields.items():
-        if field.exclude_if is not None:
+        if isinstance(field.default, BaseModel):
+            values[name] = complete(field.default)
+        elif field.exclude_if is not None:
             values[name] = to_jsonable_python(field.default)
         elif isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             values |= {name: inner} if (inner := defaults(field.annotation)) else {}

@@ -17,7 +17,7 @@ from crlbench.errors import EnvironmentUnfit, ValidationError
 from crlbench.proof.audit import audit_run
 from crlbench.proof.checkout import Comparison, compare
 from crlbench.proof.entry import Home, audit_home, audit_in
-from crlbench.proof.episodes import check_played, check_spoken
+from crlbench.proof.episodes import check_played, check_read, check_spoken
 from crlbench.proof.facts import Facts, facts_of
 from crlbench.proof.files import config_of
 from crlbench.proof.rescore import check_payable, check_prompts, reader_of, rescore
@@ -158,5 +158,7 @@ def _samples(
     reader = None if here.card is None else readers[here.card.digest]
     if not (reader is None or isinstance(reader, EnvironmentUnfit) or findings):
         findings += check_prompts(facts, rows, here.task, reader)
+        if here.task.card.kind == "environment":
+            findings += check_read(facts, here.task, reader)
         recomputed.prompts += len(rows)
     return findings

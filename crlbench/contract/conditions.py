@@ -172,6 +172,19 @@ class Preference(_Frozen):
         return self
 
 
+class Play(_Frozen):
+    """How episodes of environments are played; a field that is None is left to the task."""
+
+    history: Literal["restate", "append"] | None = added(
+        None, description="what a turn sees: its observation alone, or its seat's former turns too"
+    )
+    rivals: str | None = added(
+        None,
+        pattern=r"^[a-z0-9_-]{1,64}$",
+        description="who sits against the policy in training: self, or a scripted seat by name",
+    )
+
+
 class Conditions(_Frozen):
     """Every leaf that must be equal for two results to be compared."""
 
@@ -185,6 +198,7 @@ class Conditions(_Frozen):
     preference: Preference | None = added(
         None, description="of tracks for chains of stages; others have none"
     )
+    play: Play = added(Play())
 
     @model_validator(mode="after")
     def _consistent(self) -> Conditions:

@@ -144,6 +144,14 @@ class DialogueCard(Card):
     tool: Way
 
 
+class CallsCard(Card):
+    """How a model with a chat template calls tools."""
+
+    form: Literal["hermes", "functions", "llama", "mistral", "deepseek", "line"]
+    """The form in which its template writes calls; ``line``: its template has none, and calls
+    stand on one line, as those of base models."""
+
+
 class ModelCard(Card):
     """``models/<slug>.toml``; also synthesised, marked ``unlisted``, for any other model."""
 
@@ -186,6 +194,9 @@ class ModelCard(Card):
     chat_template: ChatTemplate = ChatTemplate()
     dialogue: DialogueCard | None = came_later(None)
     """What was found where turns of a dialogue were tried; None where nobody has stated it."""
+    calls: CallsCard | None = came_later(None)
+    """How it calls tools; None: as its chat template writes calls, and where that has no form, it
+    plays no environment with tools."""
     licence: Line
     """SPDX identifier, or the name of the terms."""
     licence_url: Address | None = None
@@ -247,6 +258,8 @@ class ModelCard(Card):
             raise ValueError("an entry of the hub needs licence_url, the address of its terms")
         if self.chat_template != ChatTemplate() and self.frame != "chat":
             raise ValueError("the table chat_template needs the frame chat")
+        if self.calls is not None and self.frame != "chat":
+            raise ValueError("the table calls needs the frame chat; all others call on one line")
         if self.source.kind == "path" and not self.weights_sha256:
             raise ValueError("bundled weights need the table weights_sha256 (file = digest)")
         if self.checkpoints and (self.checkpoint is None or self.source.kind != "path"):
@@ -316,9 +329,10 @@ class ModelCard(Card):
 
         The side files of an entry are left out: they are compared when it is loaded, and an entry
         that states them later keeps the names of its stored runs. So are the other checkpoints of
-        its design, and how it reads dialogues, which follows from its tokenizer.
+        its design, and how it reads dialogues and calls tools, which follows from its tokenizer.
         """
-        left_out = {"checkpoints", "dialogue"} | (set() if self.unlisted else {"side_sha256"})
+        left_out = {"checkpoints", "dialogue", "calls"}
+        left_out |= set() if self.unlisted else {"side_sha256"}
         content = self.model_dump(
             mode="json", by_alias=True, exclude_defaults=True, exclude=left_out
         )

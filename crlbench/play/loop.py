@@ -20,7 +20,7 @@ from crlbench.policy.policy import Policy
 from crlbench.policy.text.chat import left_pad
 from crlbench.policy.text.dialogue import Tokens
 from crlbench.policy.text.frame import Message
-from crlbench.reward.env import Position, Said, Start
+from crlbench.reward.env import Position, Said, Start, canonical
 from crlbench.reward.playing import open_episode, take_turn
 from crlbench.types import PromptBatch, Rollout
 
@@ -204,8 +204,8 @@ class _Told:
     """Ids of the whole row up to the turn."""
 
 
-Opened = dict[tuple[tuple[str, str], ...], Tokens]
-"""Fresh prompts by the roles and contents of their messages: a group reads many alike."""
+Opened = dict[str, Tokens]
+"""Fresh prompts by the canonical text of their messages: a group reads many alike."""
 
 
 def _before(table: Table, episode: Episode, position: Position, opened: Opened) -> _Told:
@@ -225,7 +225,7 @@ def _before(table: Table, episode: Episode, position: Position, opened: Opened) 
             seen.messages += position.news
             if tokens is not None:
                 return _Told(tokens, False, (*seen.row, *tokens.ids))
-        name = tuple((message["role"], message["content"]) for message in seen.messages)
+        name = canonical(seen.messages)
         if name not in opened:
             opened[name] = table.dialogue.open_row(seen.messages)
     except ValidationError as error:
@@ -320,7 +320,8 @@ def _order(waiting: Sequence[Episode], before: Sequence[_Told]) -> tuple[list[in
 def _advance(turns: Turns, episode: Episode, told: _Told, sampled: _Sampled) -> None:
     """Take a turn."""
     position, number = episode.position, len(episode.position.turns)
-    said, episode.position = turns.take(episode, sampled.text, sampled.finished)
+    text, cut = turns.table.dialogue.spoken(sampled.ids, sampled.text), not sampled.finished
+    said, episode.position = turns.take(episode, text, sampled.finished)
     spoken = Spoken(
         seat=position.seat,
         turn=number,
@@ -336,7 +337,7 @@ def _advance(turns: Turns, episode: Episode, told: _Told, sampled: _Sampled) -> 
     seen = episode.seen[position.seat]
     seen.last, seen.text = spoken, told.tokens.text
     seen.row = [*told.context, *sampled.ids]
-    seen.messages = [*seen.messages, {"role": "assistant", "content": sampled.text}]
+    seen.messages = [*seen.messages, turns.table.dialogue.turn(text, cut)]
 
 
 def _named(table: Table, visit: Visit, problem: object) -> ValidationError:

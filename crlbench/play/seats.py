@@ -10,16 +10,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from crlbench.contract.conditions import Play as PlayConditions
 from crlbench.errors import ValidationError
 from crlbench.policy.decode.loop import DrawKey, Sampler
+from crlbench.policy.text.calling import Calling
 from crlbench.policy.text.dialogue import Dialogue
 from crlbench.policy.text.frame import Message
-from crlbench.reward.env import Environment, Said, Start, read_start
+from crlbench.reward.env import Call, Environment, Said, Start, read_start
 from crlbench.reward.playing import observation_bytes
+from crlbench.reward.tools import MAX_CALLS, read_text, tools_of, with_tools
 from crlbench.seeding import _key, derive  # private: its bytes are in every task's digest
 
 Reading = Callable[[str, bool], Said]
@@ -29,6 +33,72 @@ Reading = Callable[[str, bool], Said]
 def read_plainly(text: str, cut: bool) -> Said:
     """A turn of an environment without tools."""
     return Said(text, cut=cut)
+
+
+def reading_of(environment: Environment, dialogue: Dialogue) -> Reading:
+    """How a model's turns are read: calls in the form of its chat template, or on one line."""
+    if dialogue.calling is not None:
+        return partial(_read_calls, dialogue.calling)
+    return partial(read_text, environment)
+
+
+def _read_calls(calling: Calling, text: str, cut: bool) -> Said:
+    """A turn with calls, or broken ones, keeps its whole text; of any other thoughts are left out.
+
+    One that ends inside a thought says what stands there. So the text of a turn is read again as
+    the same turn, also where the template opens a thought before it.
+    """
+    if cut:
+        return Said(text, cut=True)
+    reply = calling.read(text)
+    if not reply.calls and not reply.malformed:
+        return Said(text if calling.ends_in_thought(reply, text) else reply.content)
+    return Said(text, tuple(Call(*call) for call in reply.calls), reply.malformed)
+
+
+def calling_of(environment: Environment, tokenizer: Any, thinking: str) -> Calling | None:
+    """How a chat model calls the tools of an environment; None where there are none.
+
+    Raises:
+        ValidationError: see :meth:`Calling.of`.
+    """
+    tools = tools_of(environment)
+    if not tools:
+        return None
+    functions = [tool.as_function() for tool in tools]
+    return Calling.of(tokenizer, functions, thinking, with_tools("", tools))
+
+
+SELF = "self"
+"""The name of a rival that is the policy: all seats learn."""
+
+
+def under(play: PlayConditions, environment: Environment, task: str) -> Environment:
+    """An environment as the conditions of a run have it played.
+
+    Raises:
+        ValidationError: they name a rival for the only seat, or one that the environment has not.
+    """
+    rivals = play.rivals
+    if rivals is not None and environment.seats == 1:
+        raise ValidationError(
+            f"play.rivals = '{rivals}': task '{task}' has one seat and no rivals; leave it out."
+        )
+    if rivals not in (None, SELF, *environment.panel):
+        known = ", ".join((SELF, *environment.panel))
+        raise ValidationError(
+            f"play.rivals = '{rivals}': task '{task}' has no such seat. Known: {known}."
+        )
+    return replace(environment, history=play.history or environment.history)
+
+
+def against(start: Start, rivals: str | None, seats: int) -> Start:
+    """A start of training with these rivals; None leaves those of the start."""
+    if rivals is None:
+        return start
+    others = [seat for seat in range(seats) if seat != start.seat]
+    named = () if rivals == SELF else tuple((seat, rivals) for seat in others)
+    return replace(start, rivals=named)
 
 
 @dataclass(frozen=True)
@@ -47,6 +117,9 @@ class Table:
     exchanged: bool = False
     """Whether a seat is told what an episode of another start is told: what a policy scores so, it
     scores without looking."""
+    rivals: str | None = None
+    """Who sits against the policy in training: :data:`SELF` or a scripted seat; None: whom the
+    start names."""
 
     @property
     def appends(self) -> bool:
@@ -125,8 +198,17 @@ def check_room(table: Table, ids: Sequence[int], view: Sequence[Message], row: s
 
 
 def _frame_tokens(table: Table) -> int:
-    """Tokens around an observation and a turn in the middle of a dialogue."""
+    """Tokens around an observation and a turn in the middle of a dialogue.
+
+    In a template's own form of calls a turn may hold several, each with a result in a frame.
+    """
     question: Message = {"role": "user", "content": "x"}
-    short = table.dialogue.open_row([question]).ids
     reply: Message = {"role": "assistant", "content": "x"}
-    return len(table.dialogue.open_row([question, reply, question]).ids) - len(short)
+    news, calling = [question], table.dialogue.calling
+    if calling is not None:
+        count = MAX_CALLS if calling.form.several else 1
+        call = {"type": "function", "function": {"name": "x", "arguments": {"x": "x"}}}
+        reply = {**reply, "tool_calls": [call] * count}
+        news = [{"role": "tool", "content": "x"}] * count
+    short = table.dialogue.open_row([question]).ids
+    return len(table.dialogue.open_row([question, reply, *news]).ids) - len(short)

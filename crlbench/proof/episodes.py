@@ -16,11 +16,14 @@ from crlbench.contract.verification import Finding
 from crlbench.disk.names import EPISODES
 from crlbench.errors import ValidationError
 from crlbench.play.record import Sayings, describe, sayings_in, transcript_of
+from crlbench.play.seats import reading_of
+from crlbench.policy.weights.load import Reader
 from crlbench.proof.facts import Facts
 from crlbench.proof.figures import ROUNDED, is_whole
 from crlbench.proof.files import longest_text
-from crlbench.reward.env import read_start, said_value
+from crlbench.reward.env import read_said, read_start, said_value
 from crlbench.reward.tools import read_text
+from crlbench.run.subject import dialogue_of, played_environment
 
 TOKENS_PER_BYTE = 2
 """Most tokens that a byte of a turn's cap becomes."""
@@ -94,13 +97,15 @@ def check_played(facts: Facts, rows: Rows, task: Task) -> Iterator[Finding]:
         rows: The stored samples, in order; their transcripts are those of the episodes.
         task: The environment, at the digest that the record states.
     """
+    environment = played_environment(task, facts.conditions)
     for number, (episode, row) in enumerate(zip(facts.run.episodes(), rows, strict=True), start=1):
         field, said = f"line {number}: ", _sayings(episode)
         assert said is not None
-        yield from _misread(facts, field, said, task)
+        if facts.record.subject.frame != "chat":
+            yield from _misread(facts, field, said, task)
         start = read_start(row["answer"])
         try:
-            again = describe(task.environment, start, said)
+            again = describe(environment, start, said)
         except ValidationError as error:
             yield facts.finding(f"{field}said", str(error), "a whole episode", file=EPISODES)
             continue
@@ -111,7 +116,8 @@ def check_played(facts: Facts, rows: Rows, task: Task) -> Iterator[Finding]:
 
 
 def _misread(facts: Facts, field: str, said: Sayings, task: Task) -> Iterator[Finding]:
-    """Turns with other calls or another fault of form than their text has."""
+    """Turns with other calls or another fault of form than their text has, of a model that writes
+    calls on one line; a chat model may have another form (:func:`check_read`)."""
     for turn, (value, _) in enumerate(said):
         cut = isinstance(value, dict) and value.get("cut") is True
         again = said_value(read_text(task.environment, _text(value), cut))
@@ -123,6 +129,19 @@ def _text(value: Any) -> str:
     """The text of a turn; that of something else is empty."""
     text = value.get("text") if isinstance(value, dict) else value
     return text if isinstance(text, str) else ""
+def check_read(facts: Facts, task: Task, reader: Reader) -> Iterator[Finding]:
+    """Read the text of every stored turn again: its calls are those that the model wrote.
+
+    Args:
+        reader: the model's, because families write calls in forms of their own.
+    """
+    read = reading_of(task.environment, dialogue_of(task, reader))
+    for number, episode in enumerate(facts.run.episodes(), start=1):
+        for place, (value, _) in enumerate(_sayings(episode)):
+            said = read_said(value)
+            again, why = said_value(read(said.text, said.cut)), "read from its text"
+            field = f"line {number}: turn {place}: said"
+            yield from facts.differs(field, value, again, why, EPISODES)
 
 
 def _sayings(episode: Mapping[str, Any]) -> Any:

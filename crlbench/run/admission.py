@@ -26,6 +26,7 @@ from crlbench.contract.model_card import ChatTemplate, ModelCard
 from crlbench.disk.hashing import sha256_file
 from crlbench.disk.side_files import blob_name, side_digests, unnamed_side_files
 from crlbench.errors import CrlbenchError, UsageError, ValidationError
+from crlbench.policy.text.calls import form_of
 from crlbench.policy.text.chat import Message, render, thought_notice
 from crlbench.policy.text.frame_check import check_frame
 from crlbench.policy.weights.files import (
@@ -158,6 +159,29 @@ def ask_template(model: Checkpoint) -> None:
         raise ValidationError(f"model '{model.card.slug}': a prompt does not show what is asked.")
 
 
+def ask_calls(model: Checkpoint) -> None:
+    """Calls of tools are written as the entry states, where it states that."""
+    stated = model.card.calls
+    if stated is None:
+        return
+    found, why = calls_of(model.reader)
+    if found != stated.form:
+        raise ValidationError(
+            f"model '{model.card.slug}': calls.form is '{stated.form}', and its template has "
+            f"'{found}'. {why}".rstrip()
+        )
+
+
+def calls_of(reader: Reader) -> tuple[str, str]:
+    """The form in which a model calls tools, and why, where that is on one line."""
+    if reader.frame != "chat":
+        return "line", "It has no chat template."
+    try:
+        return form_of(reader.tokenizer, reader.thinking).name, ""
+    except ValidationError as error:
+        return "line", str(error)
+
+
 QUESTIONS: dict[str, Callable[[Checkpoint], object]] = {
     "files": ask_files,
     "folder": ask_folder,
@@ -166,6 +190,7 @@ QUESTIONS: dict[str, Callable[[Checkpoint], object]] = {
     "frame": ask_frame,
     "tokenizer": ask_tokenizer,
     "template": ask_template,
+    "calls": ask_calls,
 }
 """The questions in the order in which they are asked; each raises what is wrong."""
 

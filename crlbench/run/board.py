@@ -10,10 +10,12 @@ from pydantic import ValidationError as PydanticError
 
 from crlbench.base.explain import explain
 from crlbench.catalog.find import Catalog
+from crlbench.catalog.frozen import Task
 from crlbench.catalog.retain_panel import find_panel
 from crlbench.contract.conditions import (
     PROTOCOL_2,
     Conditions,
+    Play,
     Track,
     control_leaves,
     diff,
@@ -159,8 +161,8 @@ def make_board(
 
     Raises:
         UsageError: tasks that share items, an unknown condition, task or member of the retain
-            panel, an impossible value, no task that can be trained on, or process rewards on a
-            task whose verifier judges no steps.
+            panel, an impossible value, no task that can be trained on, process rewards on a
+            task whose verifier judges no steps, or conditions of play without an environment.
         ValidationError: a task's files were changed, or are too short for the evaluations.
         EnvironmentUnfit: the rows of a task are not on this machine.
     """
@@ -183,6 +185,7 @@ def make_board(
     if conditions.data.reward == "process":
         _require_steps([by_name[name].card for name in tasks if name in trained], catalog)
     _check_counts([task.card for task in by_name.values()], conditions)
+    _check_play(by_name.values(), conditions)
     content = {name: _content(task.card, task.digest) for name, task in by_name.items()}
     versions = violations(track.packages, installed)
     control = (
@@ -264,6 +267,23 @@ def _content(card: TaskCard, digest: str) -> dict[str, Any]:
             for name, split in card.splits.items()
         },
     }
+
+
+def _check_play(tasks: Iterable[Task], conditions: Conditions) -> None:
+    """Refuse conditions of play that no task has a use for, or that one cannot be played under."""
+    if conditions.play == Play():
+        return
+    from crlbench.play.seats import under
+
+    environments = [task for task in tasks if task.card.kind == "environment"]
+    if not environments:
+        names = ", ".join(f"play.{name}" for name in conditions.play.model_dump())
+        raise UsageError(
+            f"{names}: none of these tasks is an environment, which has turns and rivals; leave it "
+            "out."
+        )
+    for task in environments:
+        under(conditions.play, task.environment, task.name)
 
 
 def _check_counts(cards: list[TaskCard], conditions: Conditions) -> None:

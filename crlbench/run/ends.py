@@ -26,6 +26,7 @@ from crlbench.reward.score import score
 from crlbench.run.subject import (
     collector_of,
     decoder_of,
+    played_environment,
     prompts_of,
     shown_prompt,
     training_prompts,
@@ -260,11 +261,14 @@ class Examiner:
         items, said = requests["id"].prompts[:SHOWN], results["id"].episodes
         prompts = [shown_prompt(p, self.reader) for p in items]
         shown = samples(items, results["id"], prompts, x)
-        episodes = [
-            {"uid": prompt.uid, "x": x}
-            | describe(task.environment, read_start(prompt.answer), turns)
-            for prompt, turns in zip(items, said or (), strict=False)
-        ]
+        episodes = []
+        if said is not None:
+            environment = played_environment(task, self.conditions)
+            episodes = [
+                {"uid": prompt.uid, "x": x}
+                | describe(environment, read_start(prompt.answer), turns)
+                for prompt, turns in zip(items, said, strict=False)
+            ]
         return End(_vectors(results), shown, episodes)
 
 

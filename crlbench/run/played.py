@@ -6,11 +6,10 @@ from crlbench.catalog.frozen import Row, Task
 from crlbench.contract.conditions import PROTOCOL
 from crlbench.play.loop import play
 from crlbench.play.record import Described, describe, sayings
-from crlbench.play.seats import Table, visits
+from crlbench.play.seats import Table, reading_of, visits
 from crlbench.policy.decode.loop import DrawKey
-from crlbench.policy.text.dialogue import Dialogue
 from crlbench.policy.weights.load import build_policy
-from crlbench.run.subject import CAP_TEXTS, Subject, decoder_of
+from crlbench.run.subject import CAP_TEXTS, Subject, decoder_of, dialogue_of
 from crlbench.seeding import seed_value
 
 
@@ -24,9 +23,10 @@ def play_once(subject: Subject, task: Task, split: str, row: Row, draw: int) -> 
     texts = [m["content"] for row in task.rows(split)[:CAP_TEXTS] for m in row["messages"]]
     table = Table(
         environment=task.environment,
-        dialogue=Dialogue(reader.tokenizer, reader.frame, reader.ends, reader.thinking),
+        dialogue=(dialogue := dialogue_of(task, reader)),
         sampler=decoder_of(reader, texts, task.card.max_completion_bytes),
         context=reader.context,
+        reading=reading_of(task.environment, dialogue),
         name=task.name,
     )
     seed = seed_value(PROTOCOL, f"{task.name}/shown", draw)

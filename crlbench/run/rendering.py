@@ -7,9 +7,10 @@ from typing import Any
 
 from crlbench.catalog.frozen import Row, Task
 from crlbench.contract.model_card import ModelCard
-from crlbench.policy.text.chat import render, token_text
+from crlbench.policy.text.chat import token_text
 from crlbench.policy.weights.load import Reader
 from crlbench.run.admission import admit
+from crlbench.run.subject import ids_of
 
 
 @dataclass(frozen=True)
@@ -49,13 +50,13 @@ def rendered_prompts(card: ModelCard, task: Task, count: int) -> dict[str, list[
     """
     reader = admit(card).reader
     return {
-        split: [_rendered(row, reader) for row in task.rows(split)[:count]]
+        split: [_rendered(task, row, reader) for row in task.rows(split)[:count]]
         for split in task.card.splits
     }
 
 
-def _rendered(row: Row, reader: Reader) -> Rendered:
-    ids = render(row["messages"], reader.frame, reader.tokenizer, reader.thinking)
+def _rendered(task: Task, row: Row, reader: Reader) -> Rendered:
+    ids = ids_of(task, row, reader)
     special = {*reader.tokenizer.all_special_ids}
     return Rendered(
         id=row["id"],
@@ -63,5 +64,5 @@ def _rendered(row: Row, reader: Reader) -> Rendered:
         template=row["template"],
         frame=reader.frame,
         tokens=tuple(Token(i, token_text(reader.tokenizer, i), i in special) for i in ids),
-        text=reader.tokenizer.decode(ids),
+        text=reader.tokenizer.decode(list(ids)),
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 
 from torch import nn
 
@@ -21,14 +21,13 @@ from crlbench.contract.model_card import ModelCard
 from crlbench.contract.records import Cell
 from crlbench.contract.task_card import unknown_kind
 from crlbench.errors import ValidationError
-from crlbench.play.seats import Table, check_room
+from crlbench.play.seats import Table, calling_of, check_room, reading_of, under
 from crlbench.policy.decode.loop import DecodeLoop
-from crlbench.policy.text.chat import completion_cap, render
+from crlbench.policy.text.chat import completion_cap, render, template_file, turn_end
 from crlbench.policy.text.dialogue import Dialogue
 from crlbench.policy.weights.load import Location, Reader, load_backbone
-from crlbench.reward.env import Said
+from crlbench.reward.env import Environment
 from crlbench.reward.score import score
-from crlbench.reward.tools import Tool, said_on_line, tools_of
 from crlbench.run.admission import admit
 from crlbench.run.reward_model import ask, learned_scorer
 from crlbench.train.collect import Answers, Collector, Play
@@ -162,7 +161,7 @@ def shown_prompt(prompt: Prompt, reader: Reader) -> str:
 
 
 def _prompt(task: Task, split: str, row: Row, reader: Reader, max_tokens: int) -> Prompt:
-    ids = tuple(render(row["messages"], reader.frame, reader.tokenizer, reader.thinking))
+    ids = ids_of(task, row, reader)
     if len(ids) + max_tokens > reader.context:
         raise ValidationError(
             f"task '{task.name}', {split}/{row['id']}: the prompt has {len(ids)} tokens and a "
@@ -171,6 +170,13 @@ def _prompt(task: Task, split: str, row: Row, reader: Reader, max_tokens: int) -
         )
     answer = row["answer"] if task.card.reward_model is None else ask(task, row)
     return Prompt(uid_of(task, split, row), ids, answer)
+
+
+def ids_of(task: Task, row: Row, reader: Reader) -> tuple[int, ...]:
+    """The prompt of a row as a model reads it; of an environment, its first view."""
+    if task.card.kind == "environment":
+        return dialogue_of(task, reader).open_row(row["messages"]).ids
+    return tuple(render(row["messages"], reader.frame, reader.tokenizer, reader.thinking))
 
 
 def uid_of(task: Task, split: str, row: Row) -> str:
@@ -232,26 +238,60 @@ def answers_of(task: Task, reader: Reader, conditions: Conditions, device: str) 
     )
 
 
+def played_environment(task: Task, conditions: Conditions) -> Environment:
+    """The environment of a task as the conditions have it played.
+
+    Raises:
+        ValidationError: see :func:`crlbench.play.seats.under`.
+    """
+    return under(conditions.play, task.environment, task.name)
+
+
+@lru_cache(maxsize=64)
+def dialogue_of(task: Task, reader: Reader) -> Dialogue:
+    """How a model reads the episodes of an environment, and calls its tools.
+
+    Raises:
+        ValidationError: no token that is sampled ends a turn; or there are tools, and the chat
+            template drops calls or has no known form of them.
+    """
+    calling = None
+    if reader.frame == "chat" and turn_end(reader.tokenizer, reader.thinking) is None:
+        if {*reader.ends} <= {reader.tokenizer.eos_token_id}:
+            raise ValidationError(
+                f"task '{task.name}' has several turns, and {template_file(reader.tokenizer)} "
+                "ends a turn with no token of its own, so no turn would end before its cap. Name "
+                "the tokens that end one under stop_tokens in the model's entry."
+            )
+    if reader.frame == "chat" and reader.calls != "line":
+        try:
+            calling = calling_of(task.environment, reader.tokenizer, reader.thinking)
+        except ValidationError as error:
+            raise ValidationError(
+                f"task '{task.name}' has tools. {error} To let it, write [calls] with form = "
+                '"line" into the model\'s entry.'
+            ) from None
+    return Dialogue(reader.tokenizer, reader.frame, reader.ends, reader.thinking, calling)
+
+
 def play_of(task: Task, reader: Reader, conditions: Conditions, device: str) -> Play:
     """The collector of an environment."""
+    environment, dialogue = played_environment(task, conditions), dialogue_of(task, reader)
     return Play(
         table=Table(
-            environment=task.environment,
-            dialogue=Dialogue(reader.tokenizer, reader.frame, reader.ends, reader.thinking),
+            environment=environment,
+            dialogue=dialogue,
             sampler=make_sampler(task, reader, conditions),
             context=reader.context,
-            reading=partial(_said, tools_of(task.environment)),
+            reading=reading_of(environment, dialogue),
             name=task.name,
+            rivals=conditions.play.rivals,
         ),
         auditor=auditor_of(task),
         evaluation=evaluation_sampler(task, reader, conditions),
         scale=conditions.data.reward_scale,
         kind=conditions.data.reward,
     )
-
-
-def _said(tools: Sequence[Tool], text: str, cut: bool) -> Said:
-    return said_on_line(text, tools, cut)
 
 
 COLLECTORS: Mapping[str, Callable[[Task, Reader, Conditions, str], Collector]] = {

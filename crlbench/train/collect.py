@@ -21,7 +21,7 @@ from crlbench.contract.sizes import decode_rows
 from crlbench.play.assemble import Rows, assemble
 from crlbench.play.loop import play
 from crlbench.play.record import sayings
-from crlbench.play.seats import Table, visits
+from crlbench.play.seats import Table, against, visits
 from crlbench.play.tally import Tally, tally
 from crlbench.policy.decode.loop import DrawKey, Sampler, training_draws
 from crlbench.policy.policy import Policy
@@ -230,7 +230,12 @@ class Play:
     def collect(self, policy: Policy, batch: PromptBatch, key: DrawKey) -> Collected:
         """Play episodes and audit their transcripts; those of a group have the same dice."""
         device = batch.prompt_ids.device
-        starts = visits(batch.uids, batch.answers, batch.completions_per_prompt, key, trains=True)
+        starts = [
+            replace(one, start=against(one.start, self.table.rivals, self.table.environment.seats))
+            for one in visits(
+                batch.uids, batch.answers, batch.completions_per_prompt, key, trains=True
+            )
+        ]
         with training_draws(key.iteration):
             episodes = play(policy, self.table, starts, key, device)
         rows = assemble(episodes, self.pad, device)

@@ -35,7 +35,8 @@ CHECKOUTS = (
     pytest.param("core.autocrlf=input", marks=pytest.mark.slow),
     pytest.param("core.eol=crlf", marks=pytest.mark.slow),
 )
-DIGESTED = ("tasks/addition/train_fixed.jsonl", "tasks/addition/task.py", "tasks/judged/frozen.toml",
+DIGESTED = ("tasks/addition/train_fixed.jsonl", "tasks/addition/task.py",
+            "tasks/judged/frozen.toml",
             "models/tiny-llama.toml", "models/tiny/tiny-llama/config.json",
             "leaderboard/tracks/mini.toml", "leaderboard/retain/text.txt",
             "leaderboard/retractions.jsonl", "crlbench/reward/verify.py",

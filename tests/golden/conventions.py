@@ -20,7 +20,6 @@ Outputs = set[str] | None
 """Names of outputs that differ; None is at least one of them."""
 
 NOT_YET = {
-    "value_decomposition": "several agents: no multi-agent environment yet",
 }
 """Family -> why nothing of it exists yet."""
 

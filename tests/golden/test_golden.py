@@ -26,9 +26,10 @@ from tests.golden.conventions import (
 from tests.golden.losses import LOSSES
 from tests.golden.preferences import PREFERENCES
 from tests.golden.primitives import PRIMITIVES
+from tests.golden.teams import TEAMS
 from tests.golden.updates import UPDATES
 
-FAMILIES = PRIMITIVES | ADVANTAGES | LOSSES | PREFERENCES | UPDATES | AGENTS
+FAMILIES = PRIMITIVES | ADVANTAGES | LOSSES | PREFERENCES | UPDATES | AGENTS | TEAMS
 CASES = read_cases(FOLDER)
 
 

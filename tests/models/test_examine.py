@@ -162,14 +162,15 @@ def test_offline_nothing_is_silently_taken_for_kept(capsys: Out) -> None:
     found = report["rules"]
     waiting = {name: one for name, one in found.items() if one["status"] == "not run"}
     assert code == 0 and not report["ok"]
-    rest = {"weights", "config", "tokenizer", "template", "frame", "dialogue"}
+    rest = {"weights", "config", "tokenizer", "template", "frame", "dialogue", "calls"}
     assert set(waiting) == {"hub"} | rest
     assert waiting["hub"]["reason"] == "the hub was not asked (--offline)"
     assert all("hf download Qwen/Qwen3-0.6B" in waiting[n]["reason"] for n in ("weights", "config"))
     assert {found[n]["status"] for n in ("parameters", "architecture", "learning")} == {"ok"}
     assert validate(MODELS / "qwen3-0.6b.toml") == 0
     first = capsys.readouterr().out.splitlines()[0]
-    assert "not run: hub, weights, config, tokenizer, template, frame, dialogue (default" in first
+    waiting = "hub, weights, config, tokenizer, template, frame, dialogue, calls"
+    assert f"not run: {waiting} (default" in first
 
 
 def test_what_full_asks_for_and_is_not_here_leaves_with_6(capsys: Out) -> None:

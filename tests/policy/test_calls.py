@@ -11,7 +11,8 @@ import pytest
 
 from crlbench.errors import ValidationError
 from crlbench.policy.text.call_forms import FORMS
-from crlbench.policy.text.calls import Reply, form_of, read_calls, render_calls
+from crlbench.policy.text.calls import Reply, form_of, read_calls
+from crlbench.policy.text.chat import templated
 from crlbench.reward.tools import CUT_OFF, Tool
 from tests.support import real_tokenizers
 from tests.support.checkpoints import ascii_tokenizer
@@ -54,9 +55,10 @@ def test_the_sentence_for_what_is_cut_off_is_that_of_the_tools() -> None:
 def test_a_thought_that_the_prompt_opened_ends_in_the_reply() -> None:
     prompt = "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n<think>\n"
     call = '<tool_call>{"name": "get", "arguments": {"key": "b"}}</tool_call>'
-    assert read("hermes", f"not {call} yet", prompt) == Reply("")
-    found = read("hermes", f"not {call} yet</think>\n{call}", prompt)
-    assert found == Reply("", (("get", {"key": "b"}),))
+    thought = f"not {call} yet"
+    assert read("hermes", thought, prompt) == Reply("", thought=thought)
+    found = read("hermes", f"{thought}</think>\n{call}", prompt)
+    assert found == Reply("", (("get", {"key": "b"}),), thought=thought)
 
 
 def test_calls_of_the_history_are_not_said_again() -> None:
@@ -165,7 +167,11 @@ def test_real_tokens_of_a_call_are_read_back() -> None:
 
 @pytest.mark.slow
 def test_declarations_reach_the_template() -> None:
-    text = render_calls(
-        real("qwen2_5"), [{"role": "user", "content": "q"}], [GET], add_generation_prompt=True
+    text = templated(
+        [{"role": "user", "content": "q"}],
+        real("qwen2_5"),
+        "n/a",
+        [GET],
+        add_generation_prompt=True,
     )
     assert '"name": "get"' in text and text.endswith("<|im_start|>assistant\n")

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from crlbench.errors import ValidationError
-from crlbench.policy.text.dialogue import Dialogue, ways
+from crlbench.policy.text.dialogue import Dialogue
+from crlbench.policy.text.identities import trials
 from tests.support.checkpoints import ascii_tokenizer
 
 END = 130
@@ -66,7 +67,9 @@ def text_of(some: Dialogue, ids: Sequence[int]) -> str:
 @pytest.mark.parametrize("name", WAYS)
 def test_what_a_template_can_do(name: str) -> None:
     template, expected = WAYS[name]
-    assert ways(dialogue(template=template)) == expected
+    found = {kind: trial.way for kind, trial in trials(dialogue(template=template)).items()}
+    assert found.pop("tool/call") == "refused"  # none of them knows calls
+    assert found == expected
 
 
 @pytest.mark.parametrize("role", ["user", "tool"])

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from crlbench import cli
+from crlbench.catalog.find import Catalog
 from crlbench.contract.verification import Finding
 from crlbench.disk.names import EPISODES
-from crlbench.proof.episodes import check_played, check_spoken
+from crlbench.proof.episodes import check_played, check_read, check_spoken
 from crlbench.proof.facts import Facts, facts_of
 from crlbench.proof.figures import check_splits
-from crlbench.proof.rescore import rescore
+from crlbench.proof.rescore import reader_of, rescore
 from crlbench.run.subject import confined_task, load_task
 from crlbench.stats.measures import BLIND
 from crlbench.verdict.census import Archive
@@ -158,6 +159,64 @@ def test_a_forged_transcript_that_both_files_hold_is_found(
     monkeypatch.setattr(Run, "episodes", lambda run: tuple(episodes))
     assert not [*check_spoken(played, rows, "environment")]
     assert [*check_played(played, rows, load_task("relay-sum", ()))]
+
+
+@pytest.fixture(scope="module")
+def tools_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run folder of a short command on an environment with tools; nothing may change it."""
+
+    def run(out: Path) -> Path:
+        pairs = [part for name, value in SHORT.items() for part in ("--set", f"{name}={value}")]
+        where = ["--model", "tiny-llama", "--tasks", "lookup", "--out", str(out)]
+        assert cli.main(["evaluate", *where, "--seeds", "1", *pairs, "-q"]) == 0
+        (plan,) = out.rglob("plan.json")
+        return plan.parent
+
+    return made_once(tmp_path_factory, "tool-episodes", run)
+
+
+def test_calls_are_read_again_from_what_was_said(
+    tools_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call that stands in no text was not made, though the episode that it leads to is one."""
+    (run,) = load_runs(tools_folder)
+    facts, task = facts_of(run), load_task("lookup", ())
+    assert isinstance(facts, Facts)
+    reader = reader_of(Catalog().load_model("tiny-llama"))
+    assert [*check_read(facts, task, reader)] == []
+    episodes = copy.deepcopy([*facts.run.episodes()])
+    turn = episodes[2]["turns"][0]
+    text = turn["said"] if isinstance(turn["said"], str) else turn["said"]["text"]
+    call = {"name": "get", "arguments": {"key": "zz"}}
+    turn["said"] = {"text": text, "calls": [call], "malformed": "", "cut": False}
+    monkeypatch.setattr(Run, "episodes", lambda run: tuple(episodes))
+    (found,) = check_read(facts, task, reader)
+    assert found.field == "line 3: turn 0: said" and found.file == EPISODES
+
+
+@pytest.mark.slow
+def test_two_jobs_play_what_one_does(folder: Path, tmp_path: Path) -> None:
+    """The run of the first seed beside another one, each in a process of its own: bit by bit."""
+    pairs = [part for name, value in SHORT.items() for part in ("--set", f"{name}={value}")]
+    where = ["--model", "tiny-llama", "--tasks", "relay-sum", "--out", str(tmp_path)]
+    pairs += ["--set", "rules.score_drop=1"]  # so short a run may end below its start
+    assert cli.main(["evaluate", *where, "--seeds", "2", "--jobs", "2", *pairs, "-q"]) == 0
+    first, *_ = sorted(folder.rglob("digests.jsonl"))
+    both = sorted(tmp_path.rglob("digests.jsonl"))
+    assert len(both) == 2 and both[0].read_bytes() == first.read_bytes() != both[1].read_bytes()
+    for name in (EPISODES, "curve.csv"):
+        assert (both[0].parent / name).read_bytes() == (first.parent / name).read_bytes()
+
+
+@pytest.mark.slow
+def test_a_run_in_another_history_verifies(tmp_path: Path, capsys: Any) -> None:
+    pairs = [part for name, value in SHORT.items() for part in ("--set", f"{name}={value}")]
+    where = ["--model", "tiny-llama", "--tasks", "relay-sum", "--out", str(tmp_path)]
+    other = ["--set", "play.history=append"]
+    assert cli.main(["evaluate", *where, "--seeds", "1", *pairs, *other, "-q"]) == 0
+    assert "play.history = append" in capsys.readouterr().err
+    (plan,) = tmp_path.rglob("plan.json")
+    assert cli.main(["verify", str(plan.parent), "--recompute-only"]) == 0
 
 
 def test_other_tasks_have_no_episodes(played: Facts) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from crlbench.train.collect import Collected, Play
 from crlbench.train.evaluation import score_requests
 from crlbench.train.metrics import RolloutMetrics
 from crlbench.train.module import PolicyOptimization
+from crlbench.train.ranks import Ranks
 from crlbench.train.requests import Examination, Request
 from crlbench.train.reward import Reward, placebo_reward
 from crlbench.train.stream import Prompt, make_batch
@@ -257,6 +258,33 @@ def test_figures_count_an_episode_once() -> None:
     assert figures["tokens"] == float(rollout.action_mask.sum())
 
 
+@pytest.mark.parametrize("history", ["restate", "append"])
+@pytest.mark.parametrize("kind", ["outcome", "process"])
+def test_two_ranks_collect_what_one_process_does(history: str, kind: Any) -> None:
+    """Every field of the rows, what they earn and what is audited; log-probabilities but for the
+    rounding of narrower batches, as in tasks of a single turn."""
+    batch, key = make_batch(STARTS[:5], 128, completions=4, iteration=2), DrawKey(3, "rollout", 2)
+    plays = collector(history, kind=kind)
+    whole = plays.collect(policy(), batch, key)
+    parts = [plays.collect(policy(), batch.part(Ranks(r, 2).share(5)), key) for r in (0, 1)]
+    joined = Collected.joined(parts, plays.pad)
+    for found, expected in ((joined.rollout, whole.rollout), (joined.reward, whole.reward)):
+        for field in fields(expected):
+            left, right = getattr(found, field.name), getattr(expected, field.name)
+            if field.name == "behavior_logprobs":
+                assert torch.allclose(left, right, atol=1e-6)
+                continue
+            if field.name == "token_ends" and right is not None:  # padding has no meaning
+                left, right = (
+                    place_steps(one.reward.steps, one.reward.token_ends, one.rollout.action_mask)
+                    for one in (joined, whole)
+                )
+                assert bool(right.any())
+            same = torch.equal(left, right) if isinstance(right, Tensor) else left == right
+            assert same, field.name
+    assert joined.audit is not None and torch.equal(joined.audit, whole.audit)
+
+
 # -- evaluation ----------------------------------------------------------------------------------
 
 
@@ -302,10 +330,7 @@ def test_runs_count_episodes_and_resume_in_the_middle(
         assert torch.equal(weight, weights(again)[name]), name
 
 
-@pytest.mark.parametrize(
-    "recipe",
-    ["ppo", "grpo", "reinforce", "rloo", "step-ppo", "pspo", "lightning", "gigpo"],
-)
+@pytest.mark.parametrize("recipe", recipes.names())
 def test_observations_teach_nothing(
     started: None, recipe: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -320,7 +345,9 @@ def test_observations_teach_nothing(
         sampled = module.keep(replace(got, rollout=spoil(got.rollout)), 0)
         assert sampled is not None
         experience, _ = module.prepare(sampled)
-        assert not experience.advantages[~got.rollout.action_mask].any()
+        kept = experience.rollout  # all rows, unless the recipe samples some groups again
+        assert not experience.advantages[~kept.action_mask].any()
+        assert bool((kept.completion_mask & ~kept.action_mask).any())
         rows = torch.arange(len(experience.keep))
         objective = module.surrogate(experience.rows(rows))
         losses, _ = objective.losses(rows)

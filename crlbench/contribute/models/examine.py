@@ -184,18 +184,40 @@ def check_hub(subject: Subject) -> Finding:
 
 
 def check_dialogue(subject: Subject) -> Finding:
-    """Turns of a dialogue are read as the entry states, where it states that."""
-    from crlbench.policy.text.dialogue import Dialogue, ways
+    """Turns of a dialogue are read as the entry states, where it states that.
+
+    The identities of :mod:`crlbench.policy.text.identities` are tried, and what each kind of
+    dialogue came to is in the figures.
+    """
+    from crlbench.policy.text.dialogue import Dialogue
+    from crlbench.policy.text.identities import trials
 
     reader = subject.checkpoint.reader
-    found = ways(Dialogue(reader.tokenizer, reader.frame, reader.ends, reader.thinking))
+    found = trials(Dialogue(reader.tokenizer, reader.frame, reader.ends, reader.thinking))
     stated = subject.card.dialogue
     problems = [] if stated is None else [
-        f"dialogue.{role} is '{way}', and a third turn is found to '{found[f'{role}/reply']}'"
-        for role, way in (("user", stated.user), ("tool", stated.tool))
-        if way != found[f"{role}/reply"]
+        f"dialogue.{role} is '{way}', and a third turn is found to '{found[kind].way}'"
+        for role, kind, way in (
+            ("user", "user/reply", stated.user), ("tool", "tool/call", stated.tool)
+        )
+        if way != found[kind].way
     ]  # fmt: skip
-    return Finding(problems, dict(found))
+    figures = {
+        kind: trial.way + (f" ({trial.problem[:2]})" if trial.way == "fork" else "")
+        for kind, trial in found.items()
+    }
+    return Finding(problems, figures)
+
+
+def check_calls(subject: Subject) -> Finding:
+    """Tools are called as the entry states, where it states that."""
+    from crlbench.run.admission import ask_calls, calls_of
+
+    ask_calls(subject.checkpoint)
+    form, why = calls_of(subject.checkpoint.reader)
+    if form == "line" and subject.card.frame == "chat" and subject.card.calls is None:
+        return Finding(figures={"form": form}, warning=f"no environment with tools. {why}")
+    return Finding(figures={"form": form})
 
 
 CHECKS: dict[str, Callable[[Subject], Finding]] = {
@@ -209,6 +231,7 @@ CHECKS: dict[str, Callable[[Subject], Finding]] = {
     "template": check_template,
     "frame": check_frame,
     "dialogue": check_dialogue,
+    "calls": check_calls,
     "architecture": check_architecture,
 }
 """Rules that need nothing but what is examined."""
@@ -228,6 +251,7 @@ MEANINGS = {
     "template": "a prompt shows what is asked; the template has its digest",
     "frame": "no question changes the text around it, and its tokens spell it",
     "dialogue": "later turns are read as the entry states",
+    "calls": "tools are called as the entry states",
     "architecture": "a toy of it is decoded and trained as it reads itself",
     LEARNING: "two updates of PPO move a toy of it, and stay finite",
     SAMPLED: "the weights give sampled tokens the log-probabilities they learn from",

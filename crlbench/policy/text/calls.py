@@ -20,15 +20,11 @@ from typing import Any
 
 from crlbench.disk.reading import Malformed, json_value
 from crlbench.errors import ValidationError
-from crlbench.policy.text.bounds import LONGEST, bounded, refuse_powers
 from crlbench.policy.text.call_forms import FORMS, Form
-from crlbench.policy.text.chat import STILL_CLOCK, template_file, template_of
+from crlbench.policy.text.chat import Function, template_file, template_of, templated
 
 NOT_JSON = "not JSON"
 CUT_OFF = "cut off"
-
-Function = Mapping[str, Any]
-"""A tool as chat templates read it: ``{"type": "function", "function": {"name": ..., ...}}``."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +37,8 @@ class Reply:
     """Name and arguments of each call, in order; empty where one of them is malformed."""
     malformed: str = ""
     """What is wrong with the calls, as one fixed sentence; "" where they can be read."""
+    thought: str = ""
+    """The text of thoughts."""
 
 
 def read_calls(
@@ -57,6 +55,7 @@ def read_calls(
         dict(form.template), prefix=prompt, tools=[dict(tool) for tool in tools]
     )
     content: list[str] = []
+    thoughts: list[str] = []
     calls: list[tuple[str, dict[str, Any]]] = []
     fault = ""
     try:
@@ -65,6 +64,8 @@ def read_calls(
         for field, body, value, closed in _regions(parser.initial_events, now, late):
             if field == "content":
                 content.append(body)
+            elif field == "reasoning_content":
+                thoughts.append(body)
             elif field == "tool_calls" and not closed:
                 fault = fault or CUT_OFF
             elif field == "tool_calls":
@@ -76,7 +77,8 @@ def read_calls(
         fault = NOT_JSON
     if not fault and len(calls) > 1 and not form.several:
         fault = NOT_JSON
-    return Reply(text, () if fault else tuple(calls), fault)
+    thought = "".join(thoughts).removesuffix(form.end).strip()
+    return Reply(text, () if fault else tuple(calls), fault, thought)
 
 
 def _regions(*phases: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str, Any, bool]]:
@@ -153,35 +155,6 @@ TRIAL_ID = "a1b2c3d4e"
 """Nine letters and digits: what templates that check ids of calls ask for."""
 
 
-def render_calls(
-    tokenizer: Any,
-    messages: Sequence[Mapping[str, Any]],
-    tools: Sequence[Function],
-    thinking: str = "n/a",
-    *,
-    add_generation_prompt: bool,
-) -> str:
-    """A dialogue with tools and calls as the chat template writes it.
-
-    Raises what templates raise, and :class:`ValidationError` for one without bounds.
-    """
-    template = template_of(tokenizer)
-    switch = {} if thinking == "n/a" else {"enable_thinking": thinking == "on"}
-    refuse_powers(template)
-    with bounded():
-        text = tokenizer.apply_chat_template(
-            list(messages),
-            tools=list(tools) or None,
-            chat_template=(STILL_CLOCK if "strftime_now" in template else "") + template,
-            add_generation_prompt=add_generation_prompt,
-            tokenize=False,
-            **switch,
-        )
-    if len(text) > LONGEST + 2 * len(str(messages)) + 4 * len(str(tools)):
-        raise ValidationError(f"it makes {len(text)} characters of them")
-    return str(text)
-
-
 @lru_cache(maxsize=128)
 def form_of(tokenizer: Any, thinking: str = "n/a") -> Form:
     """The form in which a tokenizer's chat template writes calls, tried on a call.
@@ -195,8 +168,8 @@ def form_of(tokenizer: Any, thinking: str = "n/a") -> Form:
     problem = "is missing"
     for form in FORMS.values() if template_of(tokenizer) else ():
         try:
-            history = render_calls(
-                tokenizer, _trial(form), (), thinking, add_generation_prompt=False
+            history = templated(
+                trial_history(form), tokenizer, thinking, add_generation_prompt=False
             )
         except Exception as error:  # templates raise their own errors
             refused = f"refuses a history with calls: {str(error) or type(error).__name__}"
@@ -206,7 +179,7 @@ def form_of(tokenizer: Any, thinking: str = "n/a") -> Form:
             problem = "drops calls without a word: the name of a call is not in what it writes"
             continue
         problem = "writes calls in no known form"
-        if read_calls(form, tokenizer, _last_turn(form, history), "", [TRIAL]).calls == (
+        if read_calls(form, tokenizer, last_turn(form, history), "", [TRIAL]).calls == (
             TRIAL_CALL,
         ):
             return form
@@ -216,7 +189,8 @@ def form_of(tokenizer: Any, thinking: str = "n/a") -> Form:
     )
 
 
-def _trial(form: Form) -> list[dict[str, Any]]:
+def trial_history(form: Form) -> list[dict[str, Any]]:
+    """A question, and a reply that calls :data:`TRIAL`."""
     name, arguments = TRIAL_CALL
     given = json.dumps(arguments, ensure_ascii=False) if form.as_text else arguments
     call = {"id": TRIAL_ID, "type": "function", "function": {"name": name, "arguments": given}}
@@ -227,7 +201,8 @@ def _trial(form: Form) -> list[dict[str, Any]]:
     ]
 
 
-def _last_turn(form: Form, history: str) -> str:
+def last_turn(form: Form, history: str) -> str:
+    """What stands in the last turn of a model, up to its end."""
     anchors = form.template["start_anchor"]
     places = [anchors] if isinstance(anchors, str) else anchors
     turn = min((history.rpartition(place)[2] for place in places), key=len)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -59,25 +60,36 @@ def render(
     return ([bos] if bos is not None else []) + ids
 
 
-def chat_text(messages: Sequence[Message], tokenizer: Any, thinking: str) -> str:
-    """A prompt through the template; the system text joins the user's where it has no place."""
+Function = Mapping[str, Any]
+"""A tool as chat templates read it: ``{"type": "function", "function": {"name": ..., ...}}``."""
+
+
+def chat_text(
+    messages: Sequence[Message], tokenizer: Any, thinking: str, tools: Sequence[Function] = ()
+) -> str:
+    """A prompt through the template; the system text joins the user's where it has no place.
+
+    ``tools`` are declared to the template.
+    """
     template = tokenizer.chat_template
     if not template:
         raise ValidationError(
             "this model's tokenizer has no chat template; set frame = 'plain' in its entry"
         )
     shape = shape_of(messages)
-    merged, frame = _frame(tokenizer, str(template), thinking, shape)
+    merged, frame = _frame(tokenizer, str(template), thinking, shape, json.dumps(tools))
     turns = _without_system(messages) if merged else list(messages)
     try:
-        text = _templated(turns, tokenizer, thinking, add_generation_prompt=True)
+        text = templated(turns, tokenizer, thinking, tools, add_generation_prompt=True)
     except Exception as error:  # templates raise their own errors
         raise ValidationError(_refused(error)) from error
     frame.check(text, [m["content"] for m in turns], template_file(tokenizer))
     return text
 
 
-def dialogue_text(messages: Sequence[Message], tokenizer: Any, thinking: str) -> str:
+def dialogue_text(
+    messages: Sequence[Message], tokenizer: Any, thinking: str, tools: Sequence[Function] = ()
+) -> str:
     """A dialogue through the template; a former turn may lose what the template takes from it.
 
     Raises:
@@ -85,11 +97,11 @@ def dialogue_text(messages: Sequence[Message], tokenizer: Any, thinking: str) ->
             model.
     """
     if all(m["role"] != "assistant" for m in messages):
-        return chat_text(messages, tokenizer, thinking)
+        return chat_text(messages, tokenizer, thinking, tools)
     problem = ""
     for turns in (messages, _without_system(messages)):
         try:
-            text = _templated(turns, tokenizer, thinking, add_generation_prompt=True)
+            text = templated(turns, tokenizer, thinking, tools, add_generation_prompt=True)
         except Exception as error:  # templates raise their own errors
             problem = _refused(error)
             continue
@@ -115,14 +127,18 @@ def template_file(tokenizer: Any) -> str:
 
 
 @lru_cache(maxsize=128)
-def _frame(tokenizer: Any, template: str, thinking: str, shape: Shape) -> tuple[bool, Frame]:
+def _frame(
+    tokenizer: Any, template: str, thinking: str, shape: Shape, tools: str
+) -> tuple[bool, Frame]:
     """Whether the system text joins the user's under a template, and the frame of such messages.
 
-    ``template`` is the tokenizer's own: one that is exchanged has other frames.
+    ``template`` is the tokenizer's own: one that is exchanged has other frames. ``tools`` is the
+    JSON text of what is declared.
     """
+    declared = json.loads(tools)
 
     def draw(messages: list[Message]) -> str:
-        return _templated(messages, tokenizer, thinking, add_generation_prompt=True)
+        return templated(messages, tokenizer, thinking, declared, add_generation_prompt=True)
 
     problem = ""
     whole = [{"role": role, "content": "x" if blank is None else blank} for role, blank in shape]
@@ -144,21 +160,31 @@ def _refused(error: Exception) -> str:
     return f"the chat template refuses these messages: {str(error) or type(error).__name__}"
 
 
-def _templated(
-    messages: Sequence[Message], tokenizer: Any, thinking: str, *, add_generation_prompt: bool
+def templated(
+    messages: Sequence[Message],
+    tokenizer: Any,
+    thinking: str,
+    tools: Sequence[Function] = (),
+    *,
+    add_generation_prompt: bool,
 ) -> str:
+    """What the chat template writes of messages and declared tools.
+
+    Raises what templates raise, and :class:`ValidationError` for one without bounds.
+    """
     template = tokenizer.get_chat_template()
     switch = {} if thinking == "n/a" else {"enable_thinking": thinking == "on"}
     refuse_powers(template)
     with bounded():
         text = tokenizer.apply_chat_template(
-            messages,
+            list(messages),
+            tools=list(tools) or None,
             chat_template=(STILL_CLOCK if "strftime_now" in template else "") + template,
             add_generation_prompt=add_generation_prompt,
             tokenize=False,
             **switch,
         )
-    if len(text) > LONGEST + 2 * sum(len(m["content"]) for m in messages):
+    if len(text) > LONGEST + 2 * len(str(messages)) + 4 * len(str(tools)):
         raise ValidationError(f"it makes {len(text)} characters of them")
     return text
 
@@ -250,7 +276,7 @@ def end_tokens(
     ends an assistant's turn (many tokenizers name only the end of a document); and ``stop``.
     """
     ids = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
-    if frame == "chat" and (turn := _turn_end(tokenizer, thinking)) is not None:
+    if frame == "chat" and (turn := turn_end(tokenizer, thinking)) is not None:
         ids.append(turn)
     for token in stop:
         place = tokenizer.convert_tokens_to_ids(token)
@@ -265,7 +291,7 @@ def end_tokens(
     return tuple(dict.fromkeys(ids))
 
 
-def _turn_end(tokenizer: Any, thinking: str) -> int | None:
+def turn_end(tokenizer: Any, thinking: str) -> int | None:
     """The special token that the template writes right behind an answer; None without one."""
     behind = (closing(tokenizer, thinking) or "").lstrip()
     ids = tokenizer(behind, add_special_tokens=False)["input_ids"] if behind else []
@@ -279,7 +305,7 @@ def closing(
     """What the template writes behind an answer; None where it refuses one."""
     turns = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
     try:
-        text = _templated(turns, tokenizer, thinking, add_generation_prompt=False)
+        text = templated(turns, tokenizer, thinking, add_generation_prompt=False)
     except Exception:  # a template of its own kind; the stop tokens of the entry are then all
         return None
     return text.rpartition(answer)[2]

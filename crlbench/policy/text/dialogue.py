@@ -7,13 +7,13 @@ and the turn opens a new row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from crlbench.contract.model_card import Way
 from crlbench.errors import ValidationError
-from crlbench.policy.text.chat import dialogue_text, render
+from crlbench.policy.text.calling import Calling, texts_in
+from crlbench.policy.text.chat import dialogue_text, render, without_end
 from crlbench.policy.text.frame import Message
 from crlbench.policy.text.spelling import spell
 
@@ -35,6 +35,19 @@ class Dialogue:
     ends: tuple[int, ...]
     """Tokens that end a turn."""
     thinking: str = "n/a"
+    calling: Calling | None = None
+    """How tools are called where that is the chat template's business; None: on one line, or there
+    are no tools."""
+
+    def spoken(self, ids: Sequence[int], text: str) -> str:
+        """What a turn of these ids says; ``text`` is what they decode to without control tokens."""
+        return text if self.calling is None else self.calling.spelled(without_end(ids, self.ends))
+
+    def turn(self, text: str, cut: bool = False) -> Message:
+        """A turn, as :meth:`spoken` gives it, as a message of the history."""
+        if self.calling is not None:
+            return self.calling.turn(text, cut)
+        return {"role": "assistant", "content": text}
 
     def open_row(self, messages: Sequence[Message]) -> Tokens:
         """A fresh prompt of a whole dialogue, which opens a row.
@@ -43,12 +56,19 @@ class Dialogue:
             ValidationError: see :func:`crlbench.policy.text.chat.render`.
         """
         if self.frame == "chat":
-            text = dialogue_text(messages, self.tokenizer, self.thinking)
-            return Tokens(tuple(spell(text, self.tokenizer, _contents(messages))), text)
+            text = self._rendered(messages)
+            return Tokens(tuple(spell(text, self.tokenizer, texts_in(messages))), text)
         turns = _as_lines(messages)
         if self.frame == "plain":
             return Tokens(tuple(render(turns, self.frame, self.tokenizer)))
         return Tokens(tuple(self._documents(turns)))
+
+    def _rendered(self, messages: Sequence[Message]) -> str:
+        """A dialogue through the chat template, up to where the model speaks."""
+        if self.calling is None:
+            return dialogue_text(messages, self.tokenizer, self.thinking)
+        written = self.calling.written(messages)
+        return dialogue_text(written, self.tokenizer, self.thinking, self.calling.tools)
 
     def _documents(self, turns: Sequence[Message]) -> list[int]:
         """The frame ``terse``: the user's lines, then what was said, which ends like a document."""
@@ -92,7 +112,7 @@ class Dialogue:
             lines = [m["content"] for m in told if self.frame == "plain" or m["role"] == "user"]
             text = "\n".join(lines) + "\n"
             # A document ends with this token, unless it is the line end itself.
-            if self.frame == "plain" and not self._decoded([end]).endswith("\n"):
+            if self.frame == "plain" and not self.decoded([end]).endswith("\n"):
                 return None
             ids = spell(text, self.tokenizer, lines)
         except ValidationError:  # no prompt of this dialogue can be made
@@ -102,24 +122,21 @@ class Dialogue:
     def _chat_bridge(
         self, before: str, said: Sequence[int], messages: Sequence[Message]
     ) -> Tokens | None:
-        whole = dialogue_text(messages, self.tokenizer, self.thinking)
-        row = before + self._decoded(said)
+        whole = self._rendered(messages)
+        row = before + self.decoded(said)
         if not whole.startswith(row):
             return None
         text = whole.removeprefix(row)
-        ids = spell(text, self.tokenizer, _contents(messages))
+        ids = spell(text, self.tokenizer, texts_in(messages))
         return Tokens(tuple(ids), whole) if self._spells(said[-1], ids, text) else None
 
     def _spells(self, end: int, ids: Sequence[int], text: str) -> bool:
         """Whether ids behind an end token decode to exactly this text."""
-        return self._decoded([end, *ids]) == self._decoded([end]) + text
+        return self.decoded([end, *ids]) == self.decoded([end]) + text
 
-    def _decoded(self, ids: Sequence[int]) -> str:
+    def decoded(self, ids: Sequence[int]) -> str:
+        """The text of ids, control tokens included."""
         return str(self.tokenizer.decode(list(ids), clean_up_tokenization_spaces=False))
-
-
-def _contents(messages: Sequence[Message]) -> list[str]:
-    return [message["content"] for message in messages]
 
 
 def _as_lines(messages: Sequence[Message]) -> list[Message]:
@@ -127,44 +144,3 @@ def _as_lines(messages: Sequence[Message]) -> list[Message]:
     return [
         {"role": "user", "content": m["content"]} if m["role"] == "tool" else m for m in messages
     ]
-
-
-# -- what a template can do ----------------------------------------------------------------------
-
-REPLIES: Mapping[str, str] = {"reply": "answer", "thought": "<think>\nso\n</think>\n\nanswer"}
-"""Turns that a template is tried with."""
-
-
-def ways(dialogue: Dialogue) -> dict[str, Way]:
-    """How a model reads a third turn: by who speaks before it, and by what was said before that.
-
-    Keys are ``user/reply``, ``user/thought``, ``tool/reply`` and ``tool/thought``. A dialogue of
-    three turns is tried: the second bridge stands on the first.
-    """
-    return {
-        f"{role}/{name}": _way(dialogue, role, reply)
-        for role in ("user", "tool")
-        for name, reply in REPLIES.items()
-    }
-
-
-def _way(dialogue: Dialogue, role: str, reply: str) -> Way:
-    try:
-        appends = any(_appends(dialogue, role, reply, end) for end in dialogue.ends)
-    except ValidationError:
-        return "refused"
-    return "append" if appends else "fork"
-
-
-def _appends(dialogue: Dialogue, role: str, reply: str, end: int) -> bool:
-    history: list[Message] = [{"role": "user", "content": "question"}]
-    text, said = dialogue.open_row(history).text, [*spell(reply, dialogue.tokenizer), end]
-    for turn in range(2):
-        history = [*history, {"role": "assistant", "content": reply}]
-        news: list[Message] = [{"role": role, "content": f"news {turn}"}]
-        dialogue.open_row([*history, *news])  # what a fork would read; refused where it cannot be
-        bridge = dialogue.bridge(text, said, history, news)
-        if bridge is None:
-            return False
-        text, history = bridge.text, [*history, *news]
-    return True

@@ -48,6 +48,8 @@ class Reader:
     context: int
     thinking: Thinking = "n/a"
     """What :func:`crlbench.policy.text.chat.render` tells the template."""
+    calls: str | None = None
+    """The form of calls that the entry states."""
 
 
 def load_reader(card: ModelCard, location: Location) -> Reader:
@@ -73,7 +75,8 @@ def load_reader(card: ModelCard, location: Location) -> Reader:
         raise ValidationError(f"model '{card.slug}': {error}") from None
     longest = getattr(text, "max_position_embeddings", 10**9)
     context = min(card.context or 10**9, longest, steady_length(text))
-    return Reader(tokenizer, frame, ends, pad_token(tokenizer, ends), context, thinking)
+    calls = None if card.calls is None else card.calls.form
+    return Reader(tokenizer, frame, ends, pad_token(tokenizer, ends), context, thinking, calls)
 
 
 def _check_vocabulary(card: ModelCard, tokenizer: Any, size: int) -> None:
