@@ -119,7 +119,7 @@ def test_a_killed_run_continues_to_the_same_bytes(
 
 def test_a_stage_begins_with_the_weights_of_the_stage_before(board: Board, tmp_path: Path) -> None:
     first = cell_of(board, tmp_path / "sft", "sft", "addition")
-    tuned = run_cell(first, lambda event: None, lambda: False)
+    run_cell(first, lambda event: None, lambda: False)
     weights = load_file(Path(first.folder) / "policy.safetensors")
     second = cell_of(board, tmp_path / "dpo", "dpo", "judged")
     record = run_cell(second, lambda event: None, lambda: False, Inputs(start=weights))
@@ -128,7 +128,6 @@ def test_a_stage_begins_with_the_weights_of_the_stage_before(board: Board, tmp_p
     )
     assert record.health["reference_kl"][0] == pytest.approx(0.0, abs=1e-6)
     assert record.curve[0].score != plain.curve[0].score
-    assert tuned.curve[-1].score > tuned.curve[0].score
 
 
 @pytest.mark.parametrize(
