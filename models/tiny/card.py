@@ -143,7 +143,7 @@ def play_readme(
 
 A start model of crlbench that has read episodes: byte-level, {total:,} parameters ({active:,}
 active a token), context {context:,} bytes, stored in bfloat16, trained in float32. It reads
-`<bos>{{observation}}\n` and says `{{text}}<eos>`; behind that the next observation and a newline
+`<bos>{{observation}}\\n` and says `{{text}}<eos>`; behind that the next observation and a newline
 may follow. It is meant for research on reinforcement learning and knows nothing but the benchmark's
 own tasks and games. Licence: Apache-2.0.
 
