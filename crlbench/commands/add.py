@@ -36,7 +36,7 @@ def add_flags(parser: ArgumentParser) -> None:
     add("what", choices=KINDS, metavar="WHAT", help=", ".join(KINDS))
     add("name", metavar="NAME", nargs="?",
         help="for a task: lowercase letters, digits and '-'; for a model: its folder or GGUF file")
-    add("--environment", action="store_true",
+    add("--environment", metavar="NAME", nargs="?", const=True,
         help="for a task: one that takes several turns, instead of one answer")
     add("--from-hub", metavar="ID",
         help="model of the hub: org/name, or org/name@revision with a branch or a commit")
@@ -59,17 +59,15 @@ def _add_task(options: Namespace) -> int:
     for flag in OF_MODELS:
         if getattr(options, flag) is not None:
             raise UsageError(f"--{flag.replace('_', '-')} belongs to models, not to a task.")
-    if options.name is None:
-        raise UsageError("crlbench add task NAME: the task's name is missing.")
-    check_slug(options.name, f"task name '{options.name}'")
+    name = _task_name(options)
+    check_slug(name, f"task name '{name}'")
     catalog = Catalog(options.catalog)
     entries = catalog.entries("task")
-    if options.name in entries:
+    if name in entries:
         raise UsageError(
-            f"task '{options.name}' exists already in {entries[options.name].path}; choose another"
-            " name."
+            f"task '{name}' exists already in {entries[name].path}; choose another name."
         )
-    scaffold = Scaffold(options.name, _root(options, catalog), options.environment)
+    scaffold = Scaffold(name, _root(options, catalog), options.environment is not None)
     paths = [str(path) for path in write(scaffold)]
     folder = shlex.quote(str(scaffold.folder))
     inside = scaffold.root in catalog.roots
@@ -85,13 +83,23 @@ def _add_task(options: Namespace) -> int:
     return OK
 
 
+def _task_name(options: Namespace) -> str:
+    """The name, which may stand before or behind ``--environment``."""
+    names = [name for name in (options.name, options.environment) if isinstance(name, str)]
+    if not names:
+        raise UsageError("crlbench add task NAME: the task's name is missing.")
+    if len(names) > 1:
+        raise UsageError(f"crlbench add task: two names, {' and '.join(names)}; give one.")
+    return names[0]
+
+
 def _catalog(inside: bool, root: Path) -> str:
     """The flag that an entry outside the catalogue needs."""
     return "" if inside else f" --catalog {shlex.quote(str(root))}"
 
 
 def _add_model(options: Namespace) -> int:
-    if options.environment:
+    if options.environment is not None:
         raise UsageError("--environment belongs to tasks, not to a model.")
     if (options.name is None) == (options.from_hub is None):
         raise UsageError(

@@ -311,7 +311,7 @@ def check_cost(facts: Facts) -> Iterator[Finding]:
     yield from facts.differs("cost.flops_estimate", stored.get("flops_estimate"), flops, why)
 
 
-BOUNDS = {
+BEYOND = {
     "gold": (0.0, 1.0),
     "audit": (0.0, 1.0),
     "kl": (-math.inf, math.inf),  # an estimate from few completions may be below 0
@@ -340,7 +340,7 @@ def check_curve(facts: Facts) -> Iterator[Finding]:
 def _check_beyond(facts: Facts, j: int, point: CurvePoint) -> Iterator[Finding]:
     """What a point says beyond a learned reward: all or nothing, alike at all points, in bounds."""
     expected = facts.record.curve[0].gold is not None
-    for name, (low, high) in BOUNDS.items():
+    for name, (low, high) in BEYOND.items():
         value, where = getattr(point, name), f"curve[{j}].{name}"
         if (value is not None) != expected:
             why = "every figure at every point, or none"

@@ -31,7 +31,7 @@ from crlbench.run.admission import as_filed
 from crlbench.run.checkpoints import Checkpoint
 from crlbench.run.cost import count_training
 from crlbench.run.ends import Examiner, own_splits
-from crlbench.run.learners import make_module, make_stream
+from crlbench.run.learners import ENTRY, make_module, make_stream
 from crlbench.run.needs import UPSTREAM
 from crlbench.run.origin import ALONE as NO_ORIGIN
 from crlbench.run.origin import Origin, Upstream, nothing_upstream
@@ -114,7 +114,7 @@ def run_on(
         module.agreement, right = starts.agreement(task, should_stop)
         start = replace(start, vectors=start.vectors | {TRAIN_GREEDY: right})
     origin = upstream(cell, conditions, subject, task, emit, should_stop)
-    if origin.lineage is not None:
+    if origin.inputs is not ENTRY:
         module = make_module(cell, conditions, subject, task, ranks, origin.inputs)
     recorder, failure = train(cell, conditions, subject, task, module, emit, should_stop, origin)
     end = None

@@ -146,7 +146,7 @@ def test_global_flags_stand_before_or_after_the_command(
         (["evaluate", "--model", "smollm-135m-instruct"], 2, "Did you mean smollm2-135m-instruct"),
         (["evaluate", "--model", "org/name"], 2, "Pin the commit"),
         ([*BASE, "--track", "mimi"], 2, "Did you mean mini?"),
-        ([*BASE, "--recipe", "poo"], 2, "Did you mean ppo"),
+        ([*BASE, "--recipe", "step-poo"], 2, "Did you mean step-ppo"),
         ([*BASE, "--tasks", "adition"], 2, "Did you mean addition"),
         ([*BASE, "--seeds", "none"], 2, "--seeds"),
         ([*BASE, "--seeds", "0"], 2, "at least 1"),

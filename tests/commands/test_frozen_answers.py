@@ -24,6 +24,7 @@ from crlbench.run.archive import open_board
 from crlbench.run.board import Request, make_board
 from crlbench.run.execute import run_cell
 from crlbench.run.learners import Inputs
+from crlbench.run.origin import Origin
 from crlbench.run.plan import Board, Contender, Declaration, Execution, NamedRecipe
 from tests.support.commands import SHORT
 
@@ -122,7 +123,8 @@ def test_a_stage_begins_with_the_weights_of_the_stage_before(board: Board, tmp_p
     run_cell(first, lambda event: None, lambda: False)
     weights = load_file(Path(first.folder) / "policy.safetensors")
     second = cell_of(board, tmp_path / "dpo", "dpo", "judged")
-    record = run_cell(second, lambda event: None, lambda: False, Inputs(start=weights))
+    origin = Origin(Inputs(start=weights))
+    record = run_cell(second, lambda event: None, lambda: False, lambda *_: origin)
     plain = run_cell(
         cell_of(board, tmp_path / "plain", "dpo", "judged"), lambda event: None, lambda: False
     )

@@ -262,9 +262,9 @@ def trapped(tmp_path: Path) -> Path:
         (folder / "task.py").write_text(code)
         (folder / "__init__.py").write_text(code)
         if name != "draft":
-            for file in (ROOT / "tasks" / "addition").glob("*.*l"):
-                text = file.read_text().replace('name = "addition"', f'name = "{name}"')
-                (folder / file.name).write_text(text)
+            for file in (ROOT / "tasks" / "addition").glob("*.*l*"):
+                text = file.read_bytes().replace(b'name = "addition"', f'name = "{name}"'.encode())
+                (folder / file.name).write_bytes(text)
     (tmp_path / "tasks" / "broken" / "id.jsonl").write_text("{}\n")
     (tmp_path / "elsewhere" / "unreadable").mkdir(parents=True)
     (tmp_path / "elsewhere" / "unreadable" / "task.py").write_text(code)

@@ -14,6 +14,7 @@ from typing import Any
 
 from crlbench.contract.attempts import LEDGER_NAME
 from crlbench.contract.records import RunRecord
+from crlbench.disk import rowfiles
 from crlbench.disk.hashing import canonical_json, digest
 from crlbench.disk.linked_lines import GENESIS
 
@@ -137,8 +138,11 @@ def texts(*names: str) -> list[bytes]:
 
 
 def first_lines(path: Path, count: int = ROWS) -> bytes:
-    """The first lines of a file."""
-    return b"".join(path.read_bytes().splitlines(keepends=True)[:count])
+    """The first lines of a split file, which may stand compressed."""
+    place = rowfiles.standing(path)
+    data = place.read_bytes()
+    text = data if place == path else rowfiles.unpacked(data)
+    return b"".join(text.splitlines(keepends=True)[:count])
 
 
 def sha256(data: bytes) -> str:

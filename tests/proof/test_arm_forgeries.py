@@ -202,7 +202,7 @@ def test_a_stress_arm_at_the_rate_of_the_track(
 ) -> None:
     run = entry / TASK / "stress" / "seed-00"
     with monkeypatch.context() as patched:
-        patched.setattr("crlbench.run.execute.conditions_under", keep_rate)
+        patched.setattr("crlbench.run.learners.conditions_under", keep_rate)
         forge(run, arms_catalog, tmp_path / "forged")
     said = findings(arms_catalog, entry, capsys)
     assert "stress/seed-00/digests.jsonl: parameters of iteration 1: stored" in said

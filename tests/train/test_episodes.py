@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from crlbench.algo import recipes
-from crlbench.algo.recipe import to_config
+from crlbench.algo.recipe import Recipe, to_config
 from crlbench.algo.token_rewards import place_steps
 from crlbench.catalog.frozen import Task
 from crlbench.contract.conditions import control_leaves, override
@@ -330,7 +330,7 @@ def test_runs_count_episodes_and_resume_in_the_middle(
         assert torch.equal(weight, weights(again)[name]), name
 
 
-@pytest.mark.parametrize("recipe", recipes.names())
+@pytest.mark.parametrize("recipe", recipes.names_of(Recipe))
 def test_observations_teach_nothing(
     started: None, recipe: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,8 @@ import torch
 from lightning.pytorch.callbacks import Callback
 
 from crlbench.algo import objective
-from crlbench.algo.recipes import load, names
+from crlbench.algo.recipe import Recipe
+from crlbench.algo.recipes import load, names_of
 from crlbench.algo.step import TrustRegion
 from crlbench.policy import recording as recording_file
 from crlbench.policy.decode.loop import DrawKey
@@ -24,7 +25,7 @@ from tests.train.loop import PROMPTS, conditions, fit, make, watch_steps
 
 MORE_RUNS = (("grpo", True), ("ppo", False), ("ppo", True), ("dapo", False), ("dapo", True))
 """Recipes, and whether an adapter learns."""
-RECIPES = [name for name in names() if not isinstance(load(name).step, TrustRegion)]
+RECIPES = [name for name in names_of(Recipe) if not isinstance(load(name).step, TrustRegion)]
 
 
 def every_other(texts, answers):
