@@ -123,7 +123,8 @@ def test_entries_are_named_by_version(both: Path, kept: Path, tmp_path: Path) ->
     assert code == 2 and "track 'nano' version '3'. Known: 1, 2." in printed
     code, printed = compared("nano@1/tiny-llama-0.3m", "nano@2/tiny-llama-0.3m")
     assert code == 4 and "track_version" in printed
-    code, printed = compared("tiny-llama-0.3m", one)
+    assert compared("tiny-llama-0.3m", one)[0] == 0, "on the board of the other one"
+    code, printed = compared("tiny-llama-0.3m", "tiny-llama-0.3m/ppo")
     assert code == 2 and "is ambiguous" in printed
     code, printed = compared("nano@1/none", one)
     assert code == 2 and "unknown entry" in printed

@@ -140,8 +140,9 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         folder.mkdir()
     for name in ("leaderboard", "models", "docs", "benchmarks", "crlbench", "tasks"):
         (found["work"] / name).symlink_to(ROOT / name)
-    assert cli.main(["add", "task", "my-task", "--to", str(found["mine"]), "-q"]) == 0
-    assert cli.main(["freeze", str(found["mine"] / "tasks" / "my-task"), "-q"]) == 0
+    for name, *more in (("my-task",), ("my-game", "--environment")):
+        assert cli.main(["add", "task", name, "--to", str(found["mine"]), "-q", *more]) == 0
+        assert cli.main(["freeze", str(found["mine"] / "tasks" / name), "-q"]) == 0
     (found["mine"] / "recipes").mkdir()
     recipes = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
     toml = re.search(r"```toml\n# my-folder/recipes/(\S+)\n(.*?)```", recipes, flags=re.S)

@@ -12,7 +12,8 @@ from crlbench.run.ends import SHOWN, Examiner
 from crlbench.run.subject import load_panel, load_subject, load_task
 from crlbench.train.evaluation import score_requests
 
-SIZES = {"curve_items": "40", "end_items": "24", "end_draws": "3", "retain_items": "4"}
+SIZES = {"curve_items": "40", "end_items": "24", "end_draws": "3", "retain_items": "4",
+         "pass_draws": "0"}  # fmt: skip
 
 
 @pytest.mark.slow

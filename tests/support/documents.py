@@ -60,6 +60,7 @@ class Form:
 
 AS_WRITTEN = Form("", "")
 MINE = (("my-task", "{mine}/tasks/my-task"), ("tasks/my-task", "{mine}/tasks/my-task"))
+GAME = (("my-game", "{mine}/tasks/my-game"), ("tasks/my-game", "{mine}/tasks/my-game"))
 MODELS = (("M", "{model}"), ("X", "tiny-llama"),
           ("./my-model", "{model}"), ("./other-model", "tiny-llama"),
           ("./candidate-a", "models/tiny/tiny-llama"), ("./candidate-b", "tiny-llama"))  # fmt: skip
@@ -72,8 +73,10 @@ FORMS = (
     Form(r"\$EDITOR", "opens an editor", run=False),
     Form(r"pytest -m gpu|CRLBENCH_PEERS|CRLBENCH_DATA=DIR python benchmarks", "needs a device or "
          "environments of other programs", run=False),
-    Form(r"pytest tests/tasks/test_my_task", "tests/commands/test_add_task.py runs such a file",
+    Form(r"pytest tests/tasks/test_my_", "tests/commands/test_add_task.py runs such a file",
          run=False),
+    Form(r"crlbench (show task|evaluate .*--tasks) my-game",
+         "tests/commands/test_add_task.py plays and trains on one", run=False),
     Form(r"pytest tests/algo -k", "tests/algo runs them for every recipe", run=False),
     Form(r"pytest tests/reward/test_code_reply", "runs beside this test", run=False),
     Form(r"crlbench submit", "needs a finished entry: tests/contribute/test_submit.py", run=False),
@@ -127,9 +130,10 @@ FORMS = (
          (("A", "tiny-llama"), ("B", "tiny-gemma"))),
     Form(r"crlbench compare (?!.*--runs)", "the runs of the line before it",
          "--runs leaderboard/results/mini-543da47d0c99"),
-    Form(r"crlbench add task my-task", "writes into this checkout", "--to {fresh}"),
+    Form(r"crlbench add task (my-task|--environment)", "writes into this checkout", "--to {fresh}"),
     Form(r"crlbench freeze my-task.*--against", "an older checkout of the reader's", "",
          (*MINE, ("../old", "{mine}"))),
+    Form(r"crlbench (freeze|validate) (tasks/)?my-game", "a task of the reader's", "", GAME),
     Form(r"crlbench (freeze|validate) (tasks/)?my-task", "a task of the reader's", "", MINE),
     Form(r"cp crlbench/algo/recipes/grpo.py", "writes into this checkout", "",
          (("crlbench/algo/recipes/my_recipe.py", "{mine}/recipes/my_recipe.py"),)),
