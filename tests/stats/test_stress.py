@@ -114,6 +114,17 @@ def test_the_arm_that_spreads_gives_the_degrees_of_freedom() -> None:
     assert stress_replicates("addition", alike, alike[:, :3], 50).drawn.std() == 0
 
 
+def test_each_arm_brings_its_unbiased_variance() -> None:
+    calm, stress = seed_columns(runs(6, 5)), seed_columns(runs(7, 3))
+    part = stress_replicates("addition", calm, stress, 2_000)
+    drawn = selected_arm_shares(calm, times_drawn("addition", 5, 2_000))
+    other = selected_arm_shares(stress, times_drawn("addition/stress", 3, 2_000))
+    of_calm = stress_headline(drawn, arm_shares(stress)).var() * 5 / 4
+    of_stress = stress_headline(arm_shares(calm), other).var() * 3 / 2
+    found = part.drawn.var() * part.size / (part.size - 1)
+    assert found == pytest.approx(of_calm + of_stress)
+
+
 def test_two_arms_of_equal_spread_share_their_degrees_of_freedom() -> None:
     both = seed_columns(runs(7, 5))
     part = stress_replicates("addition", both, both, 4_000)
