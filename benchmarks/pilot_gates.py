@@ -1,9 +1,9 @@
 """Whether a track of protocol CRL-2 measures learning: the gates of its pilot, from stored runs.
 
-    python benchmarks/pilot_gates.py runs/pilot-gates/mini-FINGERPRINT
+    python benchmarks/pilot_gates.py runs/pilot-gates/mini-FINGERPRINT [FOLDER ...]
 
-Reads a folder of runs with the real and the mode arm on calibration tasks, as `crlbench evaluate
---arm real,mode` makes it. Means are over models and tasks; a model's own figures stand above them.
+Reads folders of runs with the real and the mode arm on calibration tasks, as `crlbench evaluate
+--arm real,mode` makes them. Means are over models and tasks; a model's own figures stand above them.
 """
 
 from __future__ import annotations
@@ -101,9 +101,9 @@ def gates(cells: Sequence[Cell]) -> list[tuple[str, str, str, bool]]:
     ]
 
 
-def main(folder: Path) -> None:
-    board = summarise_board(load_runs(folder, "used"), replicates=200)
-    cells = [cell for entry in board.entries for cell in cells_of(entry)]
+def main(folders: Sequence[Path]) -> None:
+    boards = [summarise_board(load_runs(folder, "used"), replicates=200) for folder in folders]
+    cells = [cell for board in boards for entry in board.entries for cell in cells_of(entry)]
     print("| model | task | sampled | greedy | gain | L known | L new | Λ | Λ, mode arm |")
     print("|---|---|---|---|---|---|---|---|---|")
     for cell in cells:
@@ -115,4 +115,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main([Path(folder) for folder in sys.argv[1:]])
