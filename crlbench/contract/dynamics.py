@@ -117,7 +117,8 @@ class ReplayStats(TypedDict, total=False):
     """An iteration of soft actor-critic, beside the figures of its completions; means over the
     states that its steps met. Steps of the policy alone have norms and a cosine."""
 
-    loss: Annotated[float, "the minimised scalar of the policy: minus its soft value"]
+    loss: Annotated[float, "mean of what the steps minimised, those of critics and policy alike"]
+    actor_loss: Annotated[float, "minus the soft value of the policy"]
     critic_loss: Annotated[float, "squared errors of both critics together"]
     q_value: Annotated[float, "smaller Q of the tokens taken"]
     q_target: Annotated[float, "what the critics are fitted to"]

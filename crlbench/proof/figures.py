@@ -28,7 +28,7 @@ WITH_LOSS = ("policy_loss", "entropy", "clip_fraction")
 """Figures that have one in every iteration that has a loss."""
 WITH_LOSS_BY: Mapping[Source, Sequence[str]] = {
     "teacher": ("entropy", "teacher_kl", "teacher_agreement"),
-    "replay": ("critic_loss", "q_value", "q_target", "temperature", "entropy"),
+    "replay": ("actor_loss", "critic_loss", "q_value", "q_target", "temperature", "entropy"),
 }
 """The same of learners that sample and have no surrogate."""
 WATCHED = "reference_kl"

@@ -30,7 +30,7 @@ CRITIC_EPS = 1e-4
 """Adam's epsilon of the critics. With the usual 1e-8 some seeds of a discrete SAC never learn
 (vwxyzjn/cleanrl#270)."""
 
-STEPS = tuple(name for name in REPLAY_STATS if name != "replay_rows")
+STEPS = tuple(name for name in REPLAY_STATS if name not in ("loss", "replay_rows"))
 """Figures of a step of critics and policy."""
 
 
@@ -169,7 +169,7 @@ class ActorObjective(SoftObjective):
             )
         known = logprobs.detach()
         shown = {
-            "loss": found["actor"].detach().expand(len(known)),
+            "actor_loss": found["actor"].detach().expand(len(known)),
             "entropy": -(known.exp() * known).sum(1),
         }
         share = len(known) / self.states
@@ -234,9 +234,10 @@ class SoftActorCritic(WatchedLearner):
             count = self.conditions.budget.rows
             rollout, rewards = self.replay.draw(count, self.seed, batch.iteration, number)
             stats.append(self.update_on(rollout, rewards))
-            losses += [stats[-1]["critic_loss"], stats[-1]["loss"]]
+            losses += [stats[-1]["critic_loss"], stats[-1]["actor_loss"]]
             trained += 2 * int(rollout.action_mask.sum())
         figures = mean_stats(stats, STEPS) | {"replay_rows": float(len(self.replay))}
+        figures["loss"] = sum(losses) / len(losses) if losses else math.nan
         norms = [step[name] for step in stats for name in ("grad_norm", "critic_grad_norm")]
         self.close(
             batch,

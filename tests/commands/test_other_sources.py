@@ -10,6 +10,7 @@ import pytest
 
 from crlbench import cli
 from crlbench.algo import recipes
+from crlbench.algo.distillation import Teacher
 from crlbench.algo.recipe import to_config
 from crlbench.catalog.find import Catalog
 from crlbench.commands.other_sources import check_source, check_vocabulary_of
@@ -20,6 +21,8 @@ from crlbench.contract.record_files import read_record
 from crlbench.errors import UsageError, ValidationError
 from crlbench.run.archive import open_board
 from crlbench.run.board import Request, make_board
+from crlbench.run.subject import load_subject
+from crlbench.run.teacher import load_teacher
 from crlbench.run.teacher_entry import pinned
 from tests.support.commands import SHORT
 
@@ -135,6 +138,14 @@ def test_the_teacher_of_a_plan_is_pinned() -> None:
     changed = recipes.load(f"distill+teacher.sha256={'ab' * 32}")
     with pytest.raises(UsageError, match=f"teacher.sha256 is {'ab' * 32}, and the entry"):
         pinned(changed, catalog)
+
+
+def test_a_worker_refuses_a_teacher_whose_entry_changed() -> None:
+    student = load_subject("tiny-llama", (), "fp32")
+    teacher = load_teacher(Teacher("tiny-llama-3m"), (), "fp32", student)
+    assert teacher.coefficients.token > 2 * 2_000_000  # two for every weight that multiplies
+    with pytest.raises(ValidationError, match="teacher 'tiny-llama-3m' changed since the plan"):
+        load_teacher(Teacher("tiny-llama-3m", "ab" * 32), (), "fp32", student)
 
 
 def test_bundled_models_share_a_vocabulary_and_a_foreign_teacher_is_refused(

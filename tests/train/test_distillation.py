@@ -20,6 +20,7 @@ from crlbench.policy.policy import Policy
 from crlbench.policy.weights.load import Reader
 from crlbench.reward.score import Score
 from crlbench.run.teacher import check_vocabulary
+from crlbench.train import passes as passes_file
 from crlbench.train.callbacks import RunStopped
 from crlbench.train.collect import Answers
 from crlbench.train.distillation import Distillation, FrozenTeacher
@@ -169,6 +170,16 @@ def test_the_teacher_is_charged_for_what_it_reads(tmp_path):
     assert module.other_cost == {"teacher_tokens": read, "teacher_flops": flops}
     assert read > recorder.totals["tokens"] > 0
     assert recorder.totals["trained_tokens"] == 2 * recorder.totals["tokens"]
+
+
+def test_small_passes_change_nothing_but_rounding(tmp_path, monkeypatch):
+    c = conditions(budget__grid="1", budget__iterations_per_point="1")
+    whole, small = make(c=c), make(c=c)
+    (one,) = fit(whole, tmp_path / "whole").health
+    monkeypatch.setattr(passes_file, "budget_of", lambda *_: 3)
+    (other,) = fit(small, tmp_path / "small").health
+    for name in ("loss", "teacher_kl", "entropy", "grad_norm"):
+        assert one[name] == pytest.approx(other[name], rel=1e-4, abs=1e-6), name
 
 
 def test_a_run_that_is_stopped_in_every_iteration_ends_with_the_same_bytes(tmp_path):

@@ -19,6 +19,7 @@ from crlbench.policy.decode.loop import DecodeLoop
 from crlbench.policy.policy import Policy
 from crlbench.policy.text.chat import render
 from crlbench.reward.score import score
+from crlbench.train import passes as passes_file
 from crlbench.train.callbacks import RunStopped
 from crlbench.train.collect import Answers
 from crlbench.train.lessons import as_rollout
@@ -159,6 +160,7 @@ def test_the_critics_differ_learn_and_are_followed(tmp_path):
     learning = [not torch.equal(a, b) for a, b in zip(before, module.critic.parameters(),
                                                       strict=True)]  # fmt: skip
     assert any(learning) and row["replay_rows"] == 16 and row["critic_loss"] > 0
+    assert row["loss"] == pytest.approx((row["critic_loss"] + row["actor_loss"]) / 2)
     assert row["temperature"] == pytest.approx(0.05, rel=0.02)
     moved = zip(before, module.critic.parameters(), module.target.parameters(), strict=True)
     for start, critic, target in moved:
@@ -176,6 +178,16 @@ def test_alpha_falls_while_there_is_more_entropy_than_wanted(tmp_path):
     fixed = make("sac-discrete+temperature=fixed-temperature",
                  c=conditions(budget__grid="1"))  # fmt: skip
     assert {row["temperature"] for row in fit(fixed, tmp_path / "fixed").health} == {0.05}
+
+
+def test_small_passes_change_nothing_but_rounding(tmp_path, monkeypatch):
+    c = conditions(budget__grid="1", budget__iterations_per_point="1")
+    whole, small = make(c=c), make(c=c)
+    (one,) = fit(whole, tmp_path / "whole").health
+    monkeypatch.setattr(passes_file, "budget_of", lambda *_: 3)
+    (other,) = fit(small, tmp_path / "small").health
+    for name in ("loss", "critic_loss", "entropy", "grad_norm", "q_target"):
+        assert one[name] == pytest.approx(other[name], rel=1e-4, abs=1e-6), name
 
 
 def test_a_run_that_is_stopped_in_every_iteration_ends_with_the_same_bytes(tmp_path):
