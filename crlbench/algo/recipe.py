@@ -1,8 +1,8 @@
 """A recipe: one part per axis. An ablation flips exactly one field.
 
-:class:`Recipe` is policy optimisation. Recipes that learn from frozen answers are other kinds of
-:class:`BaseRecipe`: :class:`crlbench.algo.pairs.recipe.PairRecipe` and
-:class:`crlbench.algo.supervised.SupervisedRecipe`.
+:class:`Recipe` is policy optimisation. Recipes that learn from frozen answers, from a teacher or
+from a replay are other kinds of :class:`BaseRecipe`, each in a file of its own
+(:data:`crlbench.algo.recipes.KINDS`).
 """
 
 from __future__ import annotations

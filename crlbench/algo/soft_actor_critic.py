@@ -1,7 +1,7 @@
 """Discrete soft actor-critic: the losses of two critics, an actor and a temperature.
 
-A state is a prefix of tokens and an action the next token. Nothing here samples or trains. No
-recipe uses these losses: on language models they are experimental (docs/soft-actor-critic.md).
+A state is a prefix of tokens and an action the next token. Nothing here samples or trains. On
+language models these losses are experimental (docs/soft-actor-critic.md).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class DiscreteSac(Part):
     formula: ClassVar[str] = (
         "y = r + gamma (1 - done) sum_a pi(a|s') [min Q'(s', a) - alpha log pi(a|s')];  "
         "critic: (Q1(s, a) - y)^2 + (Q2(s, a) - y)^2;  actor: sum_a pi [alpha log pi - min Q];  "
-        "temperature: -alpha sum_a pi [log pi + H]"
+        "temperature: -alpha sum_a pi [log pi + H];  target: Q' moves by polyak (Q - Q')"
     )
     source: ClassVar[str] = (
         "Haarnoja et al. 2018, arXiv 1812.05905; Christodoulou 2019, arXiv 1910.07207, eq. 4, 10-12"

@@ -14,6 +14,7 @@ from crlbench.catalog.fetch import fetched_folder
 from crlbench.catalog.find import Catalog
 from crlbench.commands.console import count, warn
 from crlbench.commands.frozen_answers import check_frozen
+from crlbench.commands.other_sources import check_source, check_vocabulary_of
 from crlbench.commands.running import (
     Ending,
     Job,
@@ -24,7 +25,7 @@ from crlbench.commands.running import (
 )
 from crlbench.commands.settings import Settings, resolve
 from crlbench.contract.arms import why_unstressed
-from crlbench.contract.experience import leaves_of, why_open
+from crlbench.contract.experience import FROZEN, leaves_of, source_of, why_open
 from crlbench.contract.model_card import ModelCard
 from crlbench.disk import switches
 from crlbench.disk.files import expanded
@@ -281,9 +282,11 @@ def plan_of(
         UsageError: the recipe is a chain and the track is for none, or the reverse; it needs
             several completions a prompt and the board has one, it cannot use the step rewards that
             the board pays, it or a task has not the arm, or it learns from frozen answers and a
-            task has none.
+            task has none, or from a teacher or a replay where that cannot be.
+        ValidationError: the model's tokens are not those of a teacher, or too many for a critic.
     """
     from crlbench.algo import recipes
+    from crlbench.run.teacher_entry import pinned
     from crlbench.stages.check import check_recipe
 
     check_recipe(
@@ -297,10 +300,18 @@ def plan_of(
         lambda name: recipes.load(name, catalog.extra),
     )
     chosen.recipe.check_group(board.conditions.budget.completions)
+    chosen = replace(chosen, recipe=pinned(chosen.recipe, catalog))
     if opening(chosen):
         control = board.control | leaves_of(chosen.config)
         board = replace(board, division="open", control=control)
-        check_frozen(chosen.name, chosen.config, board, tasks, settings.arm, catalog)
+        if source_of(chosen.config) in FROZEN:
+            check_frozen(chosen.name, chosen.config, board, tasks, settings.arm, catalog)
+        else:
+            ranks = settings.devices * settings.num_nodes
+            check_source(
+                chosen.name, chosen.config, board, model[1], tasks, settings.arm, ranks, catalog
+            )
+            check_vocabulary_of(chosen.recipe, model[1], catalog)
     if board.conditions.data.reward == "process":
         _require_credit_of_steps(chosen.recipe, tasks, catalog)
     _check_arms(settings.arm, chosen, tasks, catalog)

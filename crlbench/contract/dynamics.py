@@ -100,6 +100,37 @@ class PairStats(FrozenStats, total=False):
     kept_mass: Annotated[float, "geometric mean of pi(chosen) + pi(rejected), over its start value"]
 
 
+class TeacherStats(TypedDict, total=False):
+    """An iteration of distillation, beside the figures of its completions; means over the tokens
+    that its steps met."""
+
+    loss: Annotated[float, "the minimised scalar"]
+    entropy: Annotated[float, "token mean entropy of the policy, nats"]
+    teacher_kl: Annotated[float, "token mean of the exact KL of the policy from its teacher, nats"]
+    teacher_agreement: Annotated[float, "share of tokens at which both prefer the same next token"]
+    grad_norm: Annotated[float, "global norm of the gradient before clipping"]
+    update_norm: Annotated[float, "norm of the step that the trainable weights made"]
+    update_cosine: Annotated[float, "cosine between this step and the one before it"]
+
+
+class ReplayStats(TypedDict, total=False):
+    """An iteration of soft actor-critic, beside the figures of its completions; means over the
+    states that its steps met. Steps of the policy alone have norms and a cosine."""
+
+    loss: Annotated[float, "mean of what the steps minimised, those of critics and policy alike"]
+    actor_loss: Annotated[float, "minus the soft value of the policy"]
+    critic_loss: Annotated[float, "squared errors of both critics together"]
+    q_value: Annotated[float, "smaller Q of the tokens taken"]
+    q_target: Annotated[float, "what the critics are fitted to"]
+    temperature: Annotated[float, "alpha, the price of a nat of entropy"]
+    entropy: Annotated[float, "mean entropy of the policy over the states of the replay, nats"]
+    replay_rows: Annotated[float, "completions that the replay holds"]
+    grad_norm: Annotated[float, "global norm of the policy's gradient before clipping"]
+    critic_grad_norm: Annotated[float, "the same of the critics"]
+    update_norm: Annotated[float, "norm of the step that the policy made"]
+    update_cosine: Annotated[float, "cosine between this step and the one before it"]
+
+
 class EpisodeStats(TypedDict, total=False):
     """One iteration's episodes, of a task of several turns; absent where there are none."""
 
@@ -122,16 +153,28 @@ ROLLOUT_STATS = meanings(RolloutStats)
 UPDATE_STATS = STEP_STATS | ROLLOUT_STATS
 FROZEN_STATS = meanings(FrozenStats)
 PAIR_STATS = meanings(PairStats)
+TEACHER_STATS = meanings(TeacherStats)
+REPLAY_STATS = meanings(ReplayStats)
+_OF_RECIPES = ("explained_variance", "kl_per_completion", "kl_coefficient")
+SAMPLED_STATS = {name: text for name, text in ROLLOUT_STATS.items() if name not in _OF_RECIPES}
+"""Figures of completions that are no part of a recipe of rewards."""
 STATS: Mapping[Source, Mapping[str, str]] = {
     "rewards": UPDATE_STATS,
     "pairs": PAIR_STATS,
     "demonstrations": FROZEN_STATS,
+    "teacher": TEACHER_STATS | SAMPLED_STATS,
+    "replay": REPLAY_STATS | SAMPLED_STATS,
 }
 """The figures of an iteration, by what is learned from."""
 EPISODE_STATS = meanings(EpisodeStats)
 """Columns that the records of environments have besides."""
-_OF_PAIRS = {name: text for name, text in PAIR_STATS.items() if name not in UPDATE_STATS}
-ALL_STATS = UPDATE_STATS | _OF_PAIRS | EPISODE_STATS
+_OF_OTHERS = {
+    name: text
+    for stats in (PAIR_STATS, TEACHER_STATS, REPLAY_STATS)
+    for name, text in stats.items()
+    if name not in UPDATE_STATS
+}
+ALL_STATS = UPDATE_STATS | _OF_OTHERS | EPISODE_STATS
 """Every column that any record has."""
 
 

@@ -4,6 +4,8 @@
 rewards            completions that the policy samples, and what they are paid
 pairs              frozen answers, of which one of two is preferred
 demonstrations     frozen answers that are imitated
+teacher            completions that the policy samples, and what another model says of them
+replay             completions that the policy sampled at any time, and what they were paid
 =================  ============================================================================
 
 A budget counts completions. Of frozen answers it counts those that are read, so that every recipe
@@ -17,12 +19,17 @@ from typing import Any, Literal
 
 from crlbench.contract.conditions import Budget
 
-Source = Literal["rewards", "pairs", "demonstrations"]
+Source = Literal["rewards", "pairs", "demonstrations", "teacher", "replay"]
 FROZEN: Mapping[Source, int] = {"pairs": 2, "demonstrations": 1}
 """Sources that are frozen, with the answers that each prompt has."""
 LEAF = "experience"
-"""Leaf of a fingerprint that names a frozen source; absent for rewards."""
-_AXES: Mapping[str, Source] = {"pair_loss": "pairs", "likelihood": "demonstrations"}
+"""Leaf of a fingerprint that names the source; absent for rewards."""
+_AXES: Mapping[str, Source] = {
+    "pair_loss": "pairs",
+    "likelihood": "demonstrations",
+    "divergence": "teacher",
+    "soft_losses": "replay",
+}
 
 
 def source_of(config: Mapping[str, Any]) -> Source:
@@ -44,13 +51,22 @@ def prompts_of(source: Source, budget: Budget) -> int:
 def leaves_of(config: Mapping[str, Any]) -> dict[str, str]:
     """What a recipe adds to the leaves of a fingerprint: runs on rewards keep theirs."""
     source = source_of(config)
-    return {LEAF: source} if source in FROZEN else {}
+    return {} if source == "rewards" else {LEAF: source}
 
 
 def why_open(config: Mapping[str, Any]) -> str:
     """Why runs of a recipe are in the open division whatever the board; empty where they are not.
 
-    Tracks rank policy optimisation, and frozen answers know the task's solutions.
+    Tracks rank policy optimisation on rewards. Frozen answers and teachers know more of a task than
+    rewards say, and learning from a replay is an experiment.
     """
     source = source_of(config)
-    return f"the recipe learns from frozen {source}, not from rewards" if source in FROZEN else ""
+    if source in FROZEN:
+        return f"the recipe learns from frozen {source}, not from rewards"
+    return _WHY_OPEN.get(source, "")
+
+
+_WHY_OPEN: Mapping[Source, str] = {
+    "teacher": "the recipe learns from another model, not from rewards",
+    "replay": "the recipe is experimental and is never ranked",
+}

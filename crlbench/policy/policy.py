@@ -218,6 +218,23 @@ class Policy(nn.Module):
                 0
             ]
 
+    @torch.no_grad()
+    def reference_distribution(
+        self,
+        prompt_ids: Tensor,
+        prompt_mask: Tensor,
+        completion_ids: Tensor,
+        completion_mask: Tensor,
+        group: Tensor,
+        temperature: float,
+    ) -> Tensor:
+        """(B, T, V) float32 log-probabilities of all tokens under the frozen start model; arguments
+        as :meth:`forward` has them."""
+        batch = (prompt_ids, prompt_mask, completion_ids, completion_mask, group)
+        with self._as_reference() as backbone:
+            logits = next_token_logits(backbone, states_shared(backbone, *batch), temperature)
+        return torch.log_softmax(logits, dim=-1)
+
     def values(self, states: Tensor) -> Tensor:
         """(...) float32 critic estimates from hidden states (..., H), in full precision."""
         with torch.autocast(states.device.type, enabled=False):

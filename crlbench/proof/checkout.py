@@ -262,10 +262,11 @@ def _may_have(card: ModelCard, parameters: int) -> bool:
 def _compare_recipe(here: Comparison, catalog: Catalog) -> None:
     from crlbench.algo import recipes
     from crlbench.algo.recipe import to_config
+    from crlbench.run.teacher_entry import pinned
 
     algo = here.run.record.algo
     try:
-        recipe = recipes.load(algo.name, catalog.extra)
+        recipe = pinned(recipes.load(algo.name, catalog.extra), catalog)
         file = recipes.python_file(algo.name, catalog.extra)
     except UsageError as error:
         here.gaps.append(f"recipe: {error}")

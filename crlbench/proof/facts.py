@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -63,8 +63,12 @@ class Facts:
 
     @property
     def most_updates(self) -> int:
-        """Optimizer steps that an iteration may have."""
+        """Optimizer steps that an iteration may have; of a replay, of critics and policy."""
         o = self.conditions.optimization
+        if self.source == "replay":
+            replay = self.record.algo.config.get("replay")
+            updates = replay.get("updates") if isinstance(replay, Mapping) else None
+            return 2 * updates if isinstance(updates, int) else 0
         return o.epochs * o.minibatches
 
     @property

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from crlbench.contract.arms import PAID_BY_TASK
 from crlbench.contract.dynamics import FROZEN_STATS, PAIR_STATS, STATS
-from crlbench.contract.experience import prompts_of
+from crlbench.contract.experience import FROZEN, Source, prompts_of
 from crlbench.contract.records import CurvePoint, SplitScore
 from crlbench.contract.verification import Finding
 from crlbench.disk.names import EPISODES, ITEMS
@@ -26,6 +26,11 @@ ALWAYS = (
 """Figures that have a value in every iteration."""
 WITH_LOSS = ("policy_loss", "entropy", "clip_fraction")
 """Figures that have one in every iteration that has a loss."""
+WITH_LOSS_BY: Mapping[Source, Sequence[str]] = {
+    "teacher": ("entropy", "teacher_kl", "teacher_agreement"),
+    "replay": ("actor_loss", "critic_loss", "q_value", "q_target", "temperature", "entropy"),
+}
+"""The same of learners that sample and have no surrogate."""
 WATCHED = "reference_kl"
 """It has one where an interval of the grid ends: a recipe without a KL is watched there alone."""
 NEEDED = ("iteration", "loss", *ALWAYS, *WITH_LOSS, WATCHED)
@@ -43,11 +48,13 @@ _SHARES = (
     "score", "audit", "truncated", "truncated_right", "truncated_wrong", "repetition",
     "repetition_right", "repetition_wrong", "ess", "kept_fraction", "uniform_groups",
     "clip_fraction", "clip_low", "clip_high", "pair_accuracy", "faults", "illegal", "malformed",
+    "teacher_agreement",
 )
 _SIZES = (
     "length", "length_right", "length_wrong", "kl_coefficient", "entropy", "behavior_gap",
     "grad_norm", "update_norm", "value_loss", "ratio_p01", "ratio_p50", "ratio_p99", "ratio_max",
     "approx_kl", "approx_kl_k2", "reference_kl_k2", "reference_kl_k3", "forked_rows", "tool_calls",
+    "teacher_kl", "critic_loss", "temperature", "replay_rows", "critic_grad_norm",
 )
 BOUNDS = {
     **dict.fromkeys(_SHARES, (0.0, 1.0)),
@@ -85,7 +92,7 @@ def check_figures(facts: Facts) -> Iterator[Finding]:
     if impossible := [*_check_bounds(facts)]:
         yield from impossible
         return
-    if facts.source == "rewards":
+    if facts.source not in FROZEN:
         yield from _check_rewards(facts)
         yield from _check_shares(facts)
         yield from _check_lengths(facts)
@@ -102,8 +109,8 @@ def check_figures(facts: Facts) -> Iterator[Finding]:
 def _incomplete(facts: Facts) -> Iterator[Finding]:
     """Columns that are missing, of another length or without a value."""
     health, count = facts.record.health, facts.iterations
-    by_source = facts.source == "rewards"
-    needed = NEEDED if by_source else ("iteration", *STATS[facts.source])
+    on_rewards = facts.source == "rewards"
+    needed = NEEDED if on_rewards else ("iteration", *STATS[facts.source])
     absent = [name for name in needed if name not in health]
     yield from facts.differs("health", absent, [], "columns that are missing")
     lengths = {name: len(column) for name, column in health.items()}
@@ -115,12 +122,12 @@ def _incomplete(facts: Facts) -> Iterator[Finding]:
     yield from facts.differs("health.iteration", list(health["iteration"]), numbers)
     for name in health:
         yield from _check_kinds(facts, name)
-    if not by_source:
+    if facts.source in FROZEN:
         yield from _check_gaps_of_frozen(facts)
         return
-    for name in ALWAYS:
+    for name in [n for n in ALWAYS if on_rewards or n in STATS[facts.source]]:
         yield from _check_gaps(facts, name, [True] * count, "a number")
-    for name in WITH_LOSS:
+    for name in WITH_LOSS if on_rewards else WITH_LOSS_BY[facts.source]:
         lossy = [loss is not None for loss in health["loss"]]
         yield from _check_gaps(facts, name, lossy, "a number, as the loss is")
     step = facts.conditions.budget.iterations_per_point
@@ -299,16 +306,39 @@ def check_cost(facts: Facts) -> Iterator[Finding]:
         yield facts.finding("cost", sorted(stored), ["generated_tokens", "trained_tokens"])
         return
     tokens = [t for t in facts.record.health.get("tokens", ()) if t is not None]
-    sampled = tokens if facts.source == "rewards" else []
+    sampled = [] if facts.source in FROZEN else tokens
     if not same_total(generated, sampled):
         why = "the sum of health.tokens" if sampled else "frozen answers are read"
         yield facts.finding("cost.generated_tokens", generated, round(math.fsum(sampled)), why)
-    most = facts.conditions.optimization.epochs * math.fsum(tokens)
+    most, rule = facts.conditions.optimization.epochs * math.fsum(tokens), "epochs x tokens"
+    if facts.source == "replay":
+        longest = facts.conditions.sampling.max_completion_bytes + 1
+        steps = facts.iterations * facts.most_updates
+        most = float(steps * facts.conditions.budget.rows * longest)
+        rule = "steps x completions x the longest"
     if trained < 0 or (trained > most and not same_total(trained, [most])):
-        yield facts.finding("cost.trained_tokens", trained, f"0 to {most:.0f}", "epochs x tokens")
+        yield facts.finding("cost.trained_tokens", trained, f"0 to {most:.0f}", rule)
     flops = 2 * parameters * generated + 6 * parameters * trained
     why = "2 per parameter and token generated, 6 per parameter and token trained"
+    if facts.source == "teacher":
+        yield from _check_teacher(facts, trained)
+        asked = stored.get("teacher_flops")
+        flops += asked if isinstance(asked, int) else 0
+        why += ", and the teacher's"
     yield from facts.differs("cost.flops_estimate", stored.get("flops_estimate"), flops, why)
+
+
+def _check_teacher(facts: Facts, trained: int) -> Iterator[Finding]:
+    """The teacher read what was learned from: every prompt, and of a completion all but the last
+    token, in each epoch."""
+    epochs, completions = facts.conditions.optimization.epochs, facts.record.cost["completions"]
+    least = trained - epochs * completions
+    read, flops = (facts.record.cost.get(f"teacher_{name}") for name in ("tokens", "flops"))
+    if not isinstance(read, int) or (trained and read <= max(0, least)):
+        expected = f"more than {max(0, least)}"
+        yield facts.finding("cost.teacher_tokens", read, expected, "prompts and completions")
+    elif not isinstance(flops, int) or flops < read:
+        yield facts.finding("cost.teacher_flops", flops, f"at least {read}", "one a token")
 
 
 BEYOND = {

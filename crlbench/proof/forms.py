@@ -8,7 +8,7 @@ text and its characters. So are the names of figures, which are a dictionary's k
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NotRequired, get_args
 
 from pydantic import ConfigDict, Field, TypeAdapter
@@ -17,6 +17,7 @@ from typing_extensions import TypedDict
 
 from crlbench.base.explain import faults
 from crlbench.contract.dynamics import ALL_STATS, EPISODE_STATS, STATS
+from crlbench.contract.experience import Source
 from crlbench.contract.machine import PACKAGES, SWITCHES, contradiction
 from crlbench.contract.records import WHOLE_BELOW
 from crlbench.contract.verification import Finding
@@ -59,8 +60,13 @@ COUNTED = (
     "whitening_skipped",
 )
 """Events that every update counts; a recipe that resamples may find nothing to learn from."""
-COUNTED_OF_FROZEN = (SKIPPED, "left_out")
-"""Events that every run on frozen answers counts."""
+COUNTED_BY: Mapping[Source, Sequence[str]] = {
+    "pairs": (SKIPPED, "left_out"),
+    "demonstrations": (SKIPPED, "left_out"),
+    "teacher": (SKIPPED,),
+    "replay": (SKIPPED, "dropped_rows"),
+}
+"""The same of runs that learn from something else than rewards."""
 COUNTED_BY_SOME = ("rejected_steps", "resampled_groups", "short_batches")
 """Events of some bundled parts; a person's own parts count what they like."""
 CLIPPED_TOKENS = 20
@@ -193,6 +199,8 @@ class Costs(Strict):
     generated_tokens: Whole
     trained_tokens: Whole
     flops_estimate: Whole
+    teacher_tokens: NotRequired[Whole]
+    teacher_flops: NotRequired[Whole]
 
 
 Figures = dict[Literal["iteration", *ALL_STATS], list[Any]]  # type: ignore[valid-type]
@@ -232,10 +240,13 @@ def check_forms(facts: Facts) -> Iterator[Finding]:
 def _check_whole(facts: Facts) -> Iterator[Finding]:
     """Nothing is left out by which a run could be told from another one, or be replayed."""
     record, machine = facts.record, facts.record.environment
-    counted = COUNTED if facts.source == "rewards" else COUNTED_OF_FROZEN
+    counted = COUNTED_BY.get(facts.source, COUNTED)
     learns = any(loss is not None for loss in record.health.get("loss", ()))
     always = (SKIPPED,) if record.health.get("iteration") else ()
     played = EPISODE_STATS if EPISODES in record.files else ()
+    teacher = ("teacher_tokens", "teacher_flops") if facts.source == "teacher" else ()
+    others = sorted(name for name in record.cost if name.startswith("teacher_"))
+    yield from facts.differs("cost", others, sorted(teacher), "figures of a teacher")
     names = {
         "files": (record.files, [name for name in get_args(FileName) if name != EPISODES]),
         "counts": (record.counts, counted if learns else always),

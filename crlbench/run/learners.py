@@ -16,8 +16,10 @@ from torch import Tensor, nn
 
 from crlbench.algo import recipes
 from crlbench.algo.chain import Chain
+from crlbench.algo.distillation import DistillRecipe
 from crlbench.algo.pairs.recipe import PairRecipe
 from crlbench.algo.recipe import BaseRecipe, Recipe, from_config
+from crlbench.algo.replay import SacRecipe
 from crlbench.algo.supervised import SupervisedRecipe
 from crlbench.catalog.frozen import Task
 from crlbench.contract.arms import conditions_under
@@ -28,9 +30,11 @@ from crlbench.errors import ValidationError
 from crlbench.policy.weights.load import Reader, build_policy, with_weights
 from crlbench.run.lessons import Read, read_demonstrations, read_pairs
 from crlbench.run.subject import Subject, collector_of, training_prompts
+from crlbench.run.teacher import load_teacher
 from crlbench.run.wrong_answers import find_wrong_answers
 from crlbench.seeding import seed_value
 from crlbench.train.collect import Answers, Collector
+from crlbench.train.distillation import Distillation
 from crlbench.train.learner import Learner
 from crlbench.train.lessons import Lesson, LessonStream, blind
 from crlbench.train.module import PolicyOptimization
@@ -38,6 +42,7 @@ from crlbench.train.offline import OfflineLearner
 from crlbench.train.preference import PreferenceOptimization
 from crlbench.train.ranks import ALONE, Ranks
 from crlbench.train.reward import Scorer
+from crlbench.train.soft_actor_critic import SoftActorCritic
 from crlbench.train.stream import Prompt, PromptStream, Resumable
 from crlbench.train.supervised import SupervisedTuning
 
@@ -120,6 +125,7 @@ def make_module(
     module = _LEARNERS[_kind_of(recipe)](
         recipe,
         cell,
+        subject,
         task,
         inputs,
         build=build,
@@ -201,7 +207,7 @@ def _kind_of(recipe: BaseRecipe) -> type[BaseRecipe]:
 
 
 def _on_rewards(
-    recipe: Any, cell: Cell, task: Task, inputs: Inputs, **settings: Any
+    recipe: Any, cell: Cell, _: Subject, task: Task, inputs: Inputs, **settings: Any
 ) -> PolicyOptimization:
     wrong = find_wrong_answers(task) if cell.arm == "wrong" else None
     arm = "real" if inputs.is_control else cell.arm
@@ -209,7 +215,7 @@ def _on_rewards(
 
 
 def _on_pairs(
-    recipe: Any, cell: Cell, task: Task, inputs: Inputs, **settings: Any
+    recipe: Any, cell: Cell, _: Subject, task: Task, inputs: Inputs, **settings: Any
 ) -> PreferenceOptimization:
     return PreferenceOptimization(
         recipe=recipe, start=inputs.start, reference=inputs.reference, **settings
@@ -217,13 +223,29 @@ def _on_pairs(
 
 
 def _on_demonstrations(
-    recipe: Any, cell: Cell, task: Task, inputs: Inputs, **settings: Any
+    recipe: Any, cell: Cell, _: Subject, task: Task, inputs: Inputs, **settings: Any
 ) -> SupervisedTuning:
     return SupervisedTuning(recipe=recipe, start=inputs.start, **settings)
+
+
+def _on_teacher(
+    recipe: Any, cell: Cell, subject: Subject, task: Task, inputs: Inputs, **settings: Any
+) -> Distillation:
+    precision = settings["conditions"].hardware.precision
+    teacher = load_teacher(recipe.teacher, cell.catalog, precision, subject)
+    return Distillation(recipe=recipe, teacher=teacher, arm=cell.arm, **settings)
+
+
+def _on_replay(
+    recipe: Any, cell: Cell, _: Subject, task: Task, inputs: Inputs, **settings: Any
+) -> SoftActorCritic:
+    return SoftActorCritic(recipe=recipe, arm=cell.arm, **settings)
 
 
 _LEARNERS: Mapping[type[BaseRecipe], Callable[..., Learner]] = {
     Recipe: _on_rewards,
     PairRecipe: _on_pairs,
     SupervisedRecipe: _on_demonstrations,
+    DistillRecipe: _on_teacher,
+    SacRecipe: _on_replay,
 }

@@ -6,6 +6,7 @@ import hashlib
 import resource
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -143,7 +144,7 @@ def write_run(
         status=status(cell, conditions, finished, vectors),
         digest_root=hashlib.sha256(digests).hexdigest(),
         environment=machine,
-        cost=cost(recorder, total, source_of(cell.recipe_config)),
+        cost=cost(recorder, total, source_of(cell.recipe_config), module.other_cost),
         lineage=finished.lineage,
         files={name: FileDigest(**entry) for name, entry in store.digests_of(files).items()},
         volatile={
@@ -250,7 +251,7 @@ def clipped_tokens(recorder: RunRecorder, subject: Subject) -> list[ClippedToken
 
 def weights_bytes(module: Learner) -> bytes:
     """The trainable weights of the final policy as safetensors."""
-    weights = module.trainable()
+    weights = module.learning.trainable()
     return save({name: weights[name].detach().cpu().contiguous() for name in sorted(weights)})
 
 
@@ -313,10 +314,13 @@ def status(
     return Status(state="completed", at=iterations)
 
 
-def cost(recorder: RunRecorder, parameters: int, source: Source) -> dict[str, int | float]:
+def cost(
+    recorder: RunRecorder, parameters: int, source: Source, others: Mapping[str, int]
+) -> dict[str, int | float]:
     """Training cost: FLOPs by the usual 2 per parameter and token forward, 6 with backward.
 
-    Frozen answers are read and not generated.
+    Frozen answers are read and not generated. ``others`` are the tokens and FLOPs of other models,
+    which count too.
     """
     tokens = 0 if source in FROZEN else recorder.totals["tokens"]
     trained = recorder.totals["trained_tokens"]
@@ -324,7 +328,10 @@ def cost(recorder: RunRecorder, parameters: int, source: Source) -> dict[str, in
         "completions": recorder.totals["completions"],
         "generated_tokens": tokens,
         "trained_tokens": trained,
-        "flops_estimate": 2 * parameters * tokens + 6 * parameters * trained,
+        "flops_estimate": 2 * parameters * tokens
+        + 6 * parameters * trained
+        + others.get("teacher_flops", 0),
+        **others,
     }
 
 

@@ -144,6 +144,8 @@ class Group:
     weights: dict[str, nn.Parameter]
     """Weights by names that are no other group's."""
     learning_rate: float
+    eps: float | None = None
+    """Adam's epsilon; None for that of the conditions."""
 
 
 class Learner(L.LightningModule):
@@ -236,6 +238,7 @@ class Learner(L.LightningModule):
                     "params": list(g.weights.values()),
                     "lr": g.learning_rate,
                     "base_lr": g.learning_rate,
+                    "eps": o.adam_eps if g.eps is None else g.eps,
                 }
                 for g in self.groups()
             ],
@@ -272,6 +275,11 @@ class Learner(L.LightningModule):
 
     def step(self, objective: Objective) -> dict[str, float]:
         """One step of the update rule: its figures, and where it led in weight space."""
+        done = self.advance(objective)
+        return done.figures | self.displacement.measure(done.moved)
+
+    def advance(self, objective: Objective) -> Step:
+        """One step of the update rule, whose path nobody watches."""
         done = self.update.step(self, objective)
         self.learning.forget_recording()
         self.skipped_running = self.skipped_running + 1 if done.skipped else 0
@@ -279,7 +287,7 @@ class Learner(L.LightningModule):
         self.updated |= bool(done.moved)
         for name, count in done.counts.items():
             self.events[name] = self.events.get(name, 0.0) + count
-        return done.figures | self.displacement.measure(done.moved)
+        return done
 
     # -- the curve -------------------------------------------------------------------------------
 
@@ -320,6 +328,11 @@ class Learner(L.LightningModule):
         """Whether every trainable weight is a finite number."""
         sums = [whole(p.detach().sum()).float() for p in self.trainable().values()]
         return bool(torch.stack(sums).isfinite().all())
+
+    @property
+    def other_cost(self) -> dict[str, int]:
+        """What other models cost in training, for the record; empty where there are none."""
+        return {}
 
     def learned(self) -> dict[str, Tensor]:
         """The trainable weights by name, whole on every rank."""

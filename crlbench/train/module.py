@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,55 +14,38 @@ from crlbench.algo import objective, step
 from crlbench.algo.recipe import Recipe
 from crlbench.base.heap import give_back
 from crlbench.contract.dynamics import mean_stats
-from crlbench.errors import UsageError, ValidationError
-from crlbench.policy.decode.loop import DrawKey
+from crlbench.errors import UsageError
 from crlbench.train.buffer import SampleBuffer, Sampled, kept_rows
 from crlbench.train.collect import Collected
-from crlbench.train.learner import FirstOrder, Iteration, Learner, Update
-from crlbench.train.metrics import RolloutMetrics, clipped_tokens
+from crlbench.train.learner import FirstOrder, Iteration, Update
+from crlbench.train.metrics import clipped_tokens
 from crlbench.train.old_tokens import OldTokens
 from crlbench.train.ranks import whole_weights
-from crlbench.train.reward import (
-    Agreement,
-    WrongAnswers,
-    mode_reward,
-    placebo_reward,
-    wrong_reward,
-)
+from crlbench.train.sampling import SamplingLearner
 from crlbench.train.surrogate import Shown, Surrogate, decoding_gap
 from crlbench.train.trust_region import TrustRegion
 from crlbench.types import Experience, PromptBatch
 
-MAX_GAP = {"fp32": 1e-3, "bf16": 0.5}
-"""Mean absolute gap between behaviour and old log-probs that rounding explains, by precision."""
 
-
-class PolicyOptimization(Learner):
+class PolicyOptimization(SamplingLearner):
     """Policy optimisation of a language model under a frozen recipe and conditions."""
 
-    carried = (*Learner.carried, "kl_coefficient", "decoding_checked")
+    carried = (*SamplingLearner.carried, "kl_coefficient", "decoding_checked")
 
     def __init__(
         self,
         *,
         recipe: Recipe,
-        arm: str = "real",
-        wrong: WrongAnswers | None = None,
         update: Update | None = None,
         **settings: Any,
     ) -> None:
-        """``settings`` are those of :class:`Learner`. Without an ``update``, the recipe's rule says
-        which. All ranks hold the same rollouts and experience. The wrong arm needs ``wrong``."""
+        """``settings`` are those of :class:`SamplingLearner`. Without an ``update``, the recipe's
+        rule says which. All ranks hold the same experience."""
         super().__init__(update=update or update_of(recipe.step), **settings)
         self.recipe = recipe
-        self.arm = arm
-        self.agreement: Agreement | None = None
-        self.wrong = wrong
         self.kl_coefficient = recipe.kl.coefficient.start
-        self.decoding_checked = False
         self.buffer = SampleBuffer()
         self.shown = Shown()
-        self.rollout_metrics = RolloutMetrics()
 
     def training_step(self, batch: PromptBatch, _: int) -> None:
         self.set_learning_rate(batch.iteration)
@@ -80,39 +62,10 @@ class PolicyOptimization(Learner):
         self.finish_iteration(batch, collected, sampled, experience, stats, counts)
         give_back()
 
-    def collect(self, batch: PromptBatch) -> Collected:
-        """What the policy did with all prompts; each rank takes its own."""
-        prompts = batch.part(self.ranks.share(len(batch.uids)))
-        key = DrawKey(self.seed, "rollout", batch.iteration)
+    @property
+    def records(self) -> bool:
         # What is recorded cannot differ from decoding, so the check of decoding comes first.
-        records = self.decoding_checked and not self.update.whole_experience
-        with self.learning.recording() if records else contextlib.nullcontext():
-            part = self.collector.collect(self.learning, prompts, key)
-        collected = Collected.joined(self.ranks.gather([part]), self.collector.pad)
-        data = self.conditions.data
-        if self.arm == "mode":
-            assert self.agreement is not None  # found before the first iteration
-            agreed = mode_reward(
-                collected.reward, collected.rollout, batch, self.agreement, data.reward_scale
-            )
-            collected = replace(collected, reward=agreed)
-        if self.arm == "wrong":
-            assert self.wrong is not None
-            misled = wrong_reward(
-                collected.reward, collected.rollout, batch, self.wrong, data.reward_scale
-            )
-            collected = replace(collected, reward=misled)
-        if self.arm == "placebo":
-            blind = placebo_reward(
-                collected.reward,
-                batch,
-                self.seed,
-                data.reward_scale,
-                data.reward,
-                collected.rollout.episode,
-            )
-            collected = replace(collected, reward=blind)
-        return collected
+        return self.decoding_checked and not self.update.whole_experience
 
     def keep(self, collected: Collected, iteration: int) -> Sampled | None:
         """What may teach, put into the buffer; None where a recipe that resamples finds nothing.
@@ -156,10 +109,6 @@ class PolicyOptimization(Learner):
         prompts = self.conditions.budget.prompts
         full = not self.recipe.select.resamples or self.buffer.groups >= prompts
         return full or (self.ends_interval(iteration) and self.buffer.groups > 0)
-
-    def ends_interval(self, iteration: int) -> bool:
-        """Whether an interval of the budget's grid ends with this iteration."""
-        return (iteration + 1) % self.conditions.budget.iterations_per_point == 0
 
     def prepare(self, sampled: Sampled) -> tuple[Experience, dict[str, float]]:
         """Advantages and targets of everything that waited, and what was counted."""
@@ -258,24 +207,6 @@ class PolicyOptimization(Learner):
             clipped_tokens(notes.observations),
         )
         self.iterations_done = batch.iteration + 1
-
-    def check_decoding(self, gap: float) -> None:
-        """Once per run: what was sampled from is what is trained.
-
-        Raises:
-            ValidationError: the log-probs of decoding and of a forward pass differ by more than
-                rounding.
-        """
-        if self.decoding_checked or math.isnan(gap):
-            return
-        self.decoding_checked = True
-        most = MAX_GAP[self.conditions.hardware.precision]
-        if gap > most:
-            raise ValidationError(
-                f"decoding and forward pass disagree: their log-probabilities differ by {gap:.2g} "
-                f"nats a token on average, at most {most} is rounding. The model's cache or its "
-                "sampling parameters are not what the loop assumes: nothing learned would count."
-            )
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_save_checkpoint(checkpoint)

@@ -7,17 +7,21 @@ from pathlib import Path
 
 import pytest
 
+from crlbench.algo.distillation import DistillRecipe
 from crlbench.algo.pairs.recipe import PairRecipe
 from crlbench.algo.part import parts_of
 from crlbench.algo.recipe import AXES
+from crlbench.algo.replay import SacRecipe
 from crlbench.algo.supervised import SupervisedRecipe
 from crlbench.cli import COMMANDS
 from crlbench.contract.dynamics import (
     EPISODE_STATS,
     FROZEN_STATS,
     PAIR_STATS,
+    REPLAY_STATS,
     ROLLOUT_STATS,
     STEP_STATS,
+    TEACHER_STATS,
 )
 from crlbench.errors import INTERNAL, OK, CrlbenchError
 
@@ -35,7 +39,8 @@ def table(rows: dict[str, str]) -> str:
 def test_the_dynamics_page_lists_every_name_with_its_meaning() -> None:
     text = (DOCS / "dynamics.md").read_text()
     of_pairs = {name: text for name, text in PAIR_STATS.items() if name not in FROZEN_STATS}
-    for stats in (STEP_STATS, ROLLOUT_STATS, FROZEN_STATS, of_pairs, EPISODE_STATS):
+    sampled = (TEACHER_STATS, REPLAY_STATS)
+    for stats in (STEP_STATS, ROLLOUT_STATS, FROZEN_STATS, of_pairs, *sampled, EPISODE_STATS):
         expected = table({n: m.replace("|", "\\|") for n, m in stats.items()})
         assert expected in text, f"docs/dynamics.md should hold:\n{expected}"
 
@@ -46,6 +51,8 @@ def test_the_recipes_page_names_every_part() -> None:
     pages = {axis: (rewards, kind) for axis, kind in AXES.items()}
     for recipe in (PairRecipe, SupervisedRecipe):
         pages |= {axis: (frozen, kind) for axis, kind in recipe.axes.items()}
+    for recipe, page in ((DistillRecipe, "distillation.md"), (SacRecipe, "soft-actor-critic.md")):
+        pages |= {axis: ((DOCS / page).read_text(), kind) for axis, kind in recipe.axes.items()}
     for axis, (text, kind) in pages.items():
         line = next(line for line in text.splitlines() if line.startswith(f"| `{axis}` |"))
         own = [n for n, part in parts_of(kind).items() if part.__module__.startswith(ROOM)]

@@ -71,7 +71,7 @@ def test_a_mode_arm_that_was_paid_by_labels(
 ) -> None:
     run = entry / TASK / "mode" / "seed-00"
     with monkeypatch.context() as patched:
-        patched.setattr("crlbench.train.module.mode_reward", pay_labels)
+        patched.setattr("crlbench.train.sampling.mode_reward", pay_labels)
         forge(run, arms_catalog, tmp_path / "forged")
     said = findings(arms_catalog, entry, capsys)
     assert "mode/seed-00/digests.jsonl: rewards: stored" in said
@@ -87,7 +87,7 @@ def test_a_wrong_arm_that_was_paid_by_labels(
 ) -> None:
     run = entry / TASK / "wrong" / "seed-00"
     with monkeypatch.context() as patched:
-        patched.setattr("crlbench.train.module.wrong_reward", pay_labels)
+        patched.setattr("crlbench.train.sampling.wrong_reward", pay_labels)
         forge(run, arms_catalog, tmp_path / "forged")
     said = findings(arms_catalog, entry, capsys)
     assert "wrong/seed-00/digests.jsonl: rewards of iteration 1: stored" in said
@@ -120,7 +120,7 @@ def test_a_mode_arm_that_was_paid_by_labels_and_hides_it(
     """It states that the start is right on all training prompts; a replay asks the start."""
     run = entry / TASK / "mode" / "seed-00"
     with monkeypatch.context() as patched:
-        patched.setattr("crlbench.train.module.mode_reward", pay_labels)
+        patched.setattr("crlbench.train.sampling.mode_reward", pay_labels)
         forge(run, arms_catalog, tmp_path / "forged")
     for seed in ("seed-00", "seed-01"):
         cell = entry / TASK / "mode" / seed

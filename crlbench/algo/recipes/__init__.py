@@ -22,10 +22,12 @@ from typing import Any
 
 from crlbench.algo.chain import Chain
 from crlbench.algo.chain_files import flip_chain, read_chain
+from crlbench.algo.distillation import DistillRecipe
 from crlbench.algo.flip import flipped, part_class
 from crlbench.algo.pairs.recipe import PairRecipe
 from crlbench.algo.part import Part, fit_fields, fit_part, parts_of
 from crlbench.algo.recipe import BaseRecipe, Recipe, from_config, kind_of
+from crlbench.algo.replay import SacRecipe
 from crlbench.algo.supervised import SupervisedRecipe
 from crlbench.disk.files import expanded
 from crlbench.disk.reading import Malformed, read_bytes, toml_table
@@ -44,8 +46,15 @@ _PREFIX = "crlbench_recipe_"
 _FILES: dict[str, Path] = {}
 """Files of persons that were imported, by the name of their module."""
 _TEXTS = ("name", "base", "about")
-KINDS: tuple[type[BaseRecipe], ...] = (Recipe, PairRecipe, SupervisedRecipe)
-"""Policy optimisation on rewards, learning from pairs, learning from demonstrations."""
+KINDS: tuple[type[BaseRecipe], ...] = (
+    Recipe,
+    PairRecipe,
+    SupervisedRecipe,
+    DistillRecipe,
+    SacRecipe,
+)
+"""Policy optimisation on rewards; learning from pairs, from demonstrations, from a teacher, and
+from a replay."""
 
 
 def names(folders: Folders = ()) -> list[str]:
