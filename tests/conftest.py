@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
@@ -35,6 +36,10 @@ os.environ |= {
     "TOKENIZERS_PARALLELISM": "false",
 }
 
+# Libraries and tests are a million objects that stay. The collector would walk them again and again
+# while they are made, and then in the middle of tests: see pytest_collection.
+gc.disable()
+
 # A run starts hundreds of processes: what one compiles, the others read.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -56,6 +61,16 @@ LONGEST = {
     )
 }
 """Files that no process should be left alone with at the end."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Leave what was loaded out of every later walk of the garbage collector."""
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -14,7 +14,7 @@ import os
 import sys
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, TypedDict, get_origin, get_type_hints
 
@@ -369,8 +369,8 @@ def _parse_line(line: bytes, where: str, fields: dict[str, type]) -> dict[str, A
             raise ValidationError(
                 f"{where}: field {field}: must be {expected}, is {_kind_of(row[field])}."
             )
-    unknown = sorted(row.keys() - fields.keys())
-    if unknown:
+    if len(row) > len(fields):
+        unknown = sorted(row.keys() - fields.keys())
         raise ValidationError(
             f"{where}: field {unknown[0]}: is unknown. Known: {', '.join(fields)}."
         )
@@ -390,17 +390,21 @@ def _kind_of(value: Any) -> str:
 def _check_messages(messages: list[Any], where: str) -> None:
     """Raise a :class:`ValidationError` naming the first message that is malformed."""
     for i, message in enumerate(messages):
-        place = f"{where}: field messages.{i}"
-        if not isinstance(message, dict) or message.keys() != {"role", "content"}:
-            raise ValidationError(f"{place}: must be an object with role and content.")
-        if message["role"] not in ROLES:
-            raise ValidationError(
-                f"{place}.role: {message['role']!r} is not allowed; allowed: {', '.join(ROLES)}."
-            )
-        if not isinstance(message["content"], str):
-            raise ValidationError(f"{place}.content: must be a string.")
+        if fault := _message_fault(message):
+            raise ValidationError(f"{where}: field messages.{i}{fault}")
     if not messages or messages[-1]["role"] != "user":
         raise ValidationError(f"{where}: field messages: must end with a user message.")
+
+
+def _message_fault(message: Any) -> str:
+    """What is wrong with a message, to be read after its place; "" where it is sound."""
+    if not isinstance(message, dict) or message.keys() != {"role", "content"}:
+        return ": must be an object with role and content."
+    if message["role"] not in ROLES:
+        return f".role: {message['role']!r} is not allowed; allowed: {', '.join(ROLES)}."
+    if not isinstance(message["content"], str):
+        return ".content: must be a string."
+    return ""
 
 
 def load_code(path: Path) -> types.ModuleType:
@@ -511,19 +515,24 @@ def _imports(task_file: Path) -> list[str]:
     return sorted(modules - {"crlbench.errors"})
 
 
-def _direct_imports(path: Path) -> set[str]:
+def _direct_imports(path: Path) -> frozenset[str]:
     try:
-        tree = ast.parse(read_bytes(path))
+        return _imported(read_bytes(path))
     except SyntaxError as error:
         raise ValidationError(f"{path}:{error.lineno}: not valid Python: {error.msg}.") from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise ValidationError(
             f"{path}: not valid Python: {error or type(error).__name__}."
         ) from None
+
+
+@lru_cache(maxsize=256)
+def _imported(source: bytes) -> frozenset[str]:
+    """The names below crlbench that a source imports; most tasks share the modules they use."""
     names: set[str] = set()
-    for node in ast.walk(tree):
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and node.module:
             names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
         elif isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
-    return {name for name in names if name.startswith("crlbench.")}
+    return frozenset(name for name in names if name.startswith("crlbench."))

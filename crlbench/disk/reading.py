@@ -94,11 +94,7 @@ def json_value(data: bytes, *, constant: Callable[[str], float] | None = None) -
     few_parts(data)
     _no_mark(data)
     try:
-        value = json.loads(
-            data.decode("utf-8"),
-            parse_constant=constant or _no_number,
-            object_pairs_hook=_unique_names,
-        )
+        value = _decoder(constant or _no_number).decode(data.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise Malformed(f"not valid JSON: not UTF-8 text (byte {error.start})") from None
     except json.JSONDecodeError as error:
@@ -113,6 +109,12 @@ def json_value(data: bytes, *, constant: Callable[[str], float] | None = None) -
     if b"\\ud" in data or b"\\uD" in data:
         _whole_characters(value)
     return value
+
+
+@lru_cache(maxsize=16)
+def _decoder(constant: Callable[[str], float]) -> json.JSONDecoder:
+    """Kept, because making one takes longer than reading a row with it."""
+    return json.JSONDecoder(parse_constant=constant, object_pairs_hook=_unique_names)
 
 
 def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from crlbench.catalog.find import Catalog
 from crlbench.contract.record_files import read_record
 from crlbench.contract.records import RunRecord
 from crlbench.disk.toml import dump_toml, read_toml
+from tests.support.shared import made_once
 from tests.support.tampering import seal
 from tests.support.tracks import MINI_1
 
@@ -68,11 +69,14 @@ def forge(run: Path, catalog: Path, place: Path) -> RunRecord:
 
 @pytest.fixture(scope="session")
 def arms_catalog(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_track(tmp_path_factory.mktemp("catalog"))
+    return made_once(tmp_path_factory, "arms-catalog", write_track)
 
 
 @pytest.fixture(scope="session")
 def trained_arms(arms_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An entry with two seeds of each arm; only to be read."""
-    out = tmp_path_factory.mktemp("arms") / "runs"
-    return train(arms_catalog, out, "real", "placebo", "mode", "stress", "wrong")
+
+    def run(home: Path) -> Path:
+        return train(arms_catalog, home / "runs", "real", "placebo", "mode", "stress", "wrong")
+
+    return made_once(tmp_path_factory, "trained-arms", run)

@@ -8,6 +8,7 @@ import pytest
 
 from crlbench.verdict.board import Board, summarise_board
 from crlbench.verdict.runs import Runs, load_runs
+from tests.support.shared import made_once
 from tests.support.simulate import Plan, write_board
 
 
@@ -15,7 +16,7 @@ from tests.support.simulate import Plan, write_board
 def five(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Five seeds of four tasks, one of them failed."""
     plan = Plan(failed=(("counting", 3, 22),))
-    return write_board(tmp_path_factory.mktemp("five"), plan)
+    return made_once(tmp_path_factory, "five", lambda home: write_board(home, plan))
 
 
 @pytest.fixture(scope="session")
