@@ -88,11 +88,21 @@ class _Count:
     def filled(self, units: list[list[int]], budget: int) -> list[list[int]]:
         """Units in their order, as many together as the budget admits."""
         parts: list[list[int]] = []
+        prompts: set[int] = set()
+        width = 0
         for unit in units:
-            if parts and self.tokens(parts[-1] + unit) <= budget:
-                parts[-1] = parts[-1] + unit
+            wider = max(width, max(self.lengths[i] for i in unit))
+            more = {self.prompts[i] for i in unit} - prompts
+            rows = len(unit) + (len(parts[-1]) if parts else 0)
+            tokens = (len(prompts) + len(more)) * self.prompt_length + rows * wider
+            if parts and tokens <= budget:
+                parts[-1] += unit
+                prompts |= more
+                width = wider
             else:
-                parts.append(unit)
+                parts.append([*unit])
+                prompts = {self.prompts[i] for i in unit}
+                width = max(self.lengths[i] for i in unit)
         return parts
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ from crlbench.contract.sizes import head_block, token_budget
 from crlbench.policy.decode.loop import DrawKey
 from crlbench.policy.device import to_host
 from crlbench.train import passes as passes_file
-from crlbench.train.passes import budget_of, divide
+from crlbench.train.passes import _Count, budget_of, divide
 from crlbench.train.stream import make_batch
 from crlbench.types import Rollout
 from tests.train.loop import PROMPTS, make
@@ -56,6 +57,23 @@ def test_every_row_once_and_never_above_the_budget(seed):
     for part in parts:
         assert tokens(r, part.tolist()) <= budget or len(part) == 1
     assert [p.tolist() for p in parts] == [p.tolist() for p in divide(r, rows, budget)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_units_are_joined_while_their_tokens_fit(seed):
+    draw = random.Random(seed)
+    rows = draw.randint(1, 60)
+    lengths = [draw.randint(1, 9) for _ in range(rows)]
+    prompts = [draw.randint(0, 20) for _ in range(rows)]
+    count, budget = _Count(lengths, prompts, draw.randint(1, 12)), draw.randint(1, 400)
+    for units in (count.rows(), count.groups(budget), count.groups(math.inf)):
+        expected = [list(units[0])]
+        for unit in units[1:]:
+            if count.tokens(expected[-1] + unit) <= budget:
+                expected[-1] += unit
+            else:
+                expected.append(list(unit))
+        assert count.filled(units, budget) == expected
 
 
 def test_what_fits_stays_together():
