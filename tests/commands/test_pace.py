@@ -33,7 +33,7 @@ def test_the_stored_model_nearest_in_size_is_taken(tmp_path: Path) -> None:
 OFFLINE = ("evaluate", "--model", "qwen3-0.6b", "--track", "small", "--offline")
 
 
-def test_an_absent_model_is_estimated_offline_and_refused_at_once(
+def test_a_model_of_the_hub_is_estimated_offline_and_refused_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))

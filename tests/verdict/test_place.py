@@ -50,7 +50,7 @@ def test_few_seeds_and_missing_tasks_have_no_place(ranked: Board) -> None:
 
 def test_lines_name_the_command_that_compares(three: Path, ranked: Board, tmp_path: Path) -> None:
     folder = sorted(path.parent for path in three.rglob("plan.json"))[0]
-    board = summarise_board(load_runs(folder), replicates=200)
+    board = summarise_board(load_runs(folder))
     lines = place_lines(board, [folder], folder.parents[2])
     assert lines[0].startswith(f"{board.entries[0].name} stands in tier ")
     assert lines[1].startswith(f"  crlbench compare {folder} ")
