@@ -103,10 +103,17 @@ class Interrupted(CrlbenchError):
 
 _LONGEST_NAME = 200
 """Comparing two names takes the product of their lengths."""
+MOST_NAMES = 12
+"""A message lists no more names than this where a command lists them."""
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str], hint: str = "") -> UsageError:
+def unknown_name(
+    kind: str, name: str, known: Iterable[str], hint: str = "", listing: str = ""
+) -> UsageError:
     """The error for a name that does not exist, with the nearest names first.
+
+    Args:
+        listing: the command that lists the names. It stands in for more than a few of them.
 
     >>> print(unknown_name("model", "tiny-lama", ["tiny-llama", "tiny-qwen2"]))
     unknown model 'tiny-lama'. Did you mean tiny-llama? Known: tiny-llama, tiny-qwen2.
@@ -119,6 +126,9 @@ def unknown_name(kind: str, name: str, known: Iterable[str], hint: str = "") -> 
     message = f"unknown {kind} '{name}'."
     if near:
         message += f" Did you mean {' or '.join(near)}?"
+    if listing and len(names) > MOST_NAMES:
+        message += f"\nAll {len(names)} names: {listing}"
+        return UsageError(message + (f"\n{hint}" if hint else ""))
     if names:
         message += f" Known: {', '.join(names)}."
     return UsageError(message + (f" {hint}" if hint else ""))

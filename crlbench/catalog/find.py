@@ -93,7 +93,9 @@ class Catalog:
         """The entry of that name; an unknown one raises with the nearest names."""
         entry = self._first(kind, name)
         if entry is None:
-            raise unknown_name(kind, name, self.entries(kind), _HINTS[kind])
+            raise unknown_name(
+                kind, name, self.entries(kind), _HINTS[kind], f"crlbench list {kind}s"
+            )
         return entry
 
     def _first(self, kind: Kind, name: str) -> Entry | None:
@@ -235,10 +237,21 @@ class Catalog:
         if spec.endswith(".gguf") and os.path.isfile(path):
             return gguf_card(Path(path).resolve())
         if re.fullmatch(CHECKPOINT, checkpoint):
-            raise unknown_name("model", slug, entries, _HINTS["model"])
+            raise _unknown_model(slug, entries)
         if at or re.fullmatch(HUB_ID, spec):
             return hub_card(spec)
-        raise unknown_name("model", spec, entries, _HINTS["model"])
+        raise _unknown_model(spec, entries)
+
+
+def _unknown_model(spec: str, entries: Iterable[str]) -> UsageError:
+    """What to say of a model that is no entry, and of a path that leads nowhere."""
+    if spec.startswith((".", "/", "~")) or spec.endswith(".gguf"):
+        what = "file" if spec.endswith(".gguf") else "folder"
+        return UsageError(
+            f"model '{spec:.200}': no such {what}. Give the path of one, or a name of: crlbench "
+            "list models."
+        )
+    return unknown_name("model", spec, entries, _HINTS["model"], "crlbench list models")
 
 
 _HINTS = {

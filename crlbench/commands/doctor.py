@@ -131,7 +131,18 @@ def _examine_model(
     finding, work = of.context(card, here, shape, conditions, tasks, members, where)
     free = free_memory(where)[0]
     memory = of.fits(card, conditions, shape, work, free)
-    return [*findings, finding, of.memory(memory)], memory
+    return [*findings, finding, of.memory(memory), *_time(card, catalog, conditions)], memory
+
+
+def _time(card: Any, catalog: Catalog, conditions: Any) -> list[Finding]:
+    """How long a run takes, by stored runs of a model of about the same size."""
+    from crlbench.commands.pace import pace_of
+    from crlbench.doctor.machine import Finding
+
+    if (pace := pace_of(card, catalog)) is None:
+        return []
+    text = pace.sentence(card.slug, card.params_total or 0, conditions.budget.total)
+    return [Finding("time", "ok", text)]
 
 
 def _show(options: Namespace, findings: Sequence[Finding], memory: Sequence[Fit]) -> None:

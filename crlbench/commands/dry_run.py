@@ -13,13 +13,16 @@ from types import SimpleNamespace
 from typing import Any
 
 from crlbench.commands.console import count, note, out, out_json
+from crlbench.commands.pace import Pace, is_absent, pace_of, unreachable
 from crlbench.commands.running import Job, checked_memory, disk_bytes, say_vanished
 from crlbench.commands.settings import shard
 from crlbench.contract.attempts import DECLARED_SEEDS
 from crlbench.contract.conditions import Conditions, protocol_name
 from crlbench.contract.events import Emit, Event, Figures
+from crlbench.contract.model_card import ModelCard
 from crlbench.contract.records import Cell, Status
 from crlbench.disk.names import MODE_PART
+from crlbench.disk.switches import offline
 from crlbench.errors import OK, CrlbenchError
 from crlbench.launch.local import LocalLauncher
 from crlbench.pages.table import tabulate
@@ -38,11 +41,15 @@ def dry_run(options: Namespace, job: Job) -> int:
     if options.json:
         out_json(result)
         return OK
-    # One recipe under several conditions has the same label on each board.
-    several = len({cell.fingerprint for cell, _ in cells}) > 1
-    rows = [{"board": c.fingerprint, "cell": label(c), "state": state} for c, state in cells]
-    out(tabulate(rows, ["board", "cell", "state"][not several :]).to_text())
-    out()
+    vanished = f", {result['vanished']} vanished" if result["vanished"] else ""
+    out(
+        f"{count(len(cells), 'run')}{vanished}, {result['missing']} to run, "
+        f"{result['jobs']} at once: "
+        f"about {duration(result['seconds'])}, {result['memory_bytes'] / 1e9:.1f} GB of memory, "
+        f"{result['disk_bytes'] / 1e6:.0f} MB of disk"
+    )
+    for sentence in result["estimated"].values():
+        out(sentence)
     for plan in result["plans"]:
         out(f"plan {plan['hash']}  {plan['folder']}")
     if result["stages"]:
@@ -50,13 +57,19 @@ def dry_run(options: Namespace, job: Job) -> int:
         out()
         out(tabulate([_shown(stage) for stage in result["stages"]], columns).to_text())
         out("A stage of a model, task and seed is made once for all recipes that share it.")
+    if options.verbose:
         out()
-    out(
-        f"{count(len(cells), 'run')}, {result['missing']} to run, {result['jobs']} at once: "
-        f"about {duration(result['seconds'])}, {result['memory_bytes'] / 1e9:.1f} GB of memory, "
-        f"{result['disk_bytes'] / 1e6:.0f} MB of disk"
-    )
+        out(_table_of(cells))
+    else:
+        note(options, "-v lists every run.")
     return OK
+
+
+def _table_of(cells: Sequence[tuple[Cell, str]]) -> str:
+    """A row for each run; one recipe under several conditions has the same label on each board."""
+    several = len({cell.fingerprint for cell, _ in cells}) > 1
+    rows = [{"board": c.fingerprint, "cell": label(c), "state": state} for c, state in cells]
+    return tabulate(rows, ["board", "cell", "state"][not several :]).to_text()
 
 
 @dataclass(frozen=True)
@@ -87,12 +100,15 @@ def foresee(options: Namespace, job: Job) -> Forecast:
         else:
             say_vanished(work)
     threads = job.threads
-    note(options, "calibrating ...")
     one_per_model = {cell.model: cell for cell in reversed(missing)}
-    figures = {model: _calibrate(cell, threads) for model, cell in one_per_model.items()}
+    paces = _paces(job, one_per_model)
+    to_measure = {model: cell for model, cell in one_per_model.items() if model not in paces}
+    if to_measure:
+        note(options, "calibrating ...")
+    figures = {model: _calibrate(cell, threads) for model, cell in to_measure.items()}
     # The short piece that is measured leaves out the ends, which decode the largest batches.
     peaks = [int(f["peak_memory_bytes"]) for f in figures.values()] + [e.peak for e in estimates]
-    need = max(peaks) if figures else None
+    need = max(peaks, default=None) if one_per_model else None
     jobs = job.processes(len(missing), need)
     result = {
         "plans": [_describe(plan) for plan in job.plans],
@@ -101,15 +117,54 @@ def foresee(options: Namespace, job: Job) -> Forecast:
         "vanished": len(vanished),
         "jobs": jobs,
         "threads_per_cell": threads,
-        "seconds": _total_seconds(missing, figures, fresh=settings.fresh) / jobs,
+        "seconds": (
+            _total_seconds(
+                [c for c in missing if c.model in figures], figures, fresh=settings.fresh
+            )
+            + sum(_paced_seconds(c, *paces[c.model]) for c in missing if c.model in paces)
+        )
+        / jobs,
         "memory_bytes": jobs * settings.devices * (need or 0),
         "disk_bytes": disk_bytes(job.cards, len(missing), jobs),
-        "stages": _stages(missing, figures),
+        "stages": _stages([cell for cell in missing if cell.model in figures], figures),
+        "estimated": {
+            model: pace.sentence(
+                card.slug, card.params_total or 0, _completions(one_per_model[model])
+            )
+            for model, (pace, card) in paces.items()
+        },
         "calibration": figures,
     }
     without = {cell.folder for cell in vanished}
     states = [(c, "vanished" if c.folder in without else state(c)) for c in cells]
     return Forecast(states, result)
+
+
+def _paces(job: Job, cells: Mapping[str, Cell]) -> dict[str, tuple[Pace, ModelCard]]:
+    """What says how long models take whose weights are not here, by the name that was given.
+
+    Raises:
+        EnvironmentUnfit: such a model cannot be downloaded now, and no stored model is near it.
+    """
+    paces = {}
+    for plan, card in zip(job.plans, job.cards, strict=True):
+        model = plan.cells[0].model
+        if model not in cells or not is_absent(card):
+            continue
+        if (pace := pace_of(card, job.catalog)) is not None:
+            paces[model] = pace, card
+        elif offline():
+            raise unreachable(card)
+    return paces
+
+
+def _completions(cell: Cell) -> int:
+    """Completions that a run of a cell learns from."""
+    return Conditions.model_validate(cell.conditions).budget.total
+
+
+def _paced_seconds(cell: Cell, pace: Pace, card: ModelCard) -> float:
+    return pace.seconds_of(card.params_total or 0, _completions(cell))
 
 
 def _describe(plan: Plan) -> dict[str, Any]:

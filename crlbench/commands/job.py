@@ -15,6 +15,7 @@ from crlbench.catalog.find import Catalog
 from crlbench.commands.console import count, warn
 from crlbench.commands.frozen_answers import check_frozen
 from crlbench.commands.other_sources import check_source, check_vocabulary_of
+from crlbench.commands.pace import is_absent, unreachable
 from crlbench.commands.running import (
     Ending,
     Job,
@@ -89,12 +90,18 @@ def declare(options: Namespace, request: TrainingRequest) -> Job:
         request.tasks,
     )
     if not settings.model:
-        names = ", ".join(catalog.list("model"))
-        raise UsageError(f"evaluate needs --model X. Known: {names}; or a folder, or a hub id.")
+        raise UsageError(
+            "evaluate needs --model X: a name of crlbench list models, a folder, or a hub id with "
+            "its commit."
+        )
     check_board(board, tasks, catalog)
     cards = cards_of(settings.model, catalog)
     recipe = choose(settings.recipe, catalog)
     require_fetched(cards.values(), options.home)
+    if switches.offline() and not settings.dry_run:
+        for card in cards.values():
+            if is_absent(card):
+                raise unreachable(card)
     cards, admitted = admit_unlisted(cards, download=not settings.dry_run)
     plans = [plan_of(board, model, recipe, tasks, settings, catalog) for model in cards.items()]
     _check_devices(settings, board, list(cards.values()), recipe.recipe)

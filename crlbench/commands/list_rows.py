@@ -117,9 +117,20 @@ def _recipes(options: Namespace, fault: Fault) -> tuple[Rows, list[str]]:
     from crlbench.commands.recipe_facts import first_line, without_execution
 
     folders = Catalog(options.catalog).extra
-    all_recipes, bundled_recipes = without_execution(folders), without_execution(())
+    broken: set[Path] = set()
+
+    def leave_out(error: ValidationError) -> None:
+        fault(error)
+        broken.update(path for path in files if str(error).startswith(str(path)))
+
+    names = (*recipes.names(folders), *recipes.chain_names(folders))
+    files = {recipes.path_of(name, folders) for name in names}
+    all_recipes = without_execution(folders, leave_out)
+    bundled_recipes = without_execution(())
     rows = []
-    for name in (*recipes.names(folders), *recipes.chain_names(folders)):
+    for name in names:
+        if recipes.path_of(name, folders) in broken:
+            continue
         recipe = all_recipes.get(name)
         near = nearest(recipe, bundled_recipes.values()) if recipe is not None else None
         rows.append(

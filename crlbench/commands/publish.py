@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 
 from crlbench.commands.console import out, out_json
 from crlbench.disk.names import RECORD_NAME
+from crlbench.errors import CrlbenchError
 from crlbench.run.store import write_json, write_text
 
 PAGE_NAME = "report.html"
@@ -36,7 +38,56 @@ def publish(options: Namespace, folders: Sequence[Path]) -> Path:
         out_json(board.summary())
     else:
         _print(board, plain_table, terminal_table, colour=not options.no_color)
+        for line in place_lines(board, folders):
+            out(line)
     return page
+
+
+def place_lines(board: Any, folders: Sequence[Path], results: Path | None = None) -> list[str]:
+    """Where the runs of some folders stand among the stored entries of their board.
+
+    Args:
+        board: of the runs of all ``folders``, and perhaps of others beside them.
+        folders: run folders.
+        results: folder of stored results; None: the leaderboard's.
+
+    Returns:
+        A sentence for each entry, and the command that compares it with the nearest one; empty
+        where no results are stored for the board, or where the runs were shortened.
+    """
+    from crlbench.verdict.board import summarise_board
+    from crlbench.verdict.place import find_place
+    from crlbench.verdict.resources import leaderboard_folder
+    from crlbench.verdict.runs import load_runs
+
+    by_name = {}
+    for folder in folders:
+        model, recipe = folder.absolute().parts[-2:]
+        # A model whose card states no revision has none in its name.
+        by_name |= {f"{name}/{recipe}": folder for name in (model, model.partition("@")[0])}
+    entries = [e for e in board.entries if e.name in by_name and e.standing != "partial"]
+    home = (results or leaderboard_folder() / "results") / folders[0].absolute().parts[-3]
+    if not entries or not home.is_dir():
+        return []
+    try:
+        stored = summarise_board(load_runs(home, files="used"))
+    except CrlbenchError as error:
+        return [f"No place among the stored entries: {error}"]
+    if stored.hardware != board.hardware:
+        return [
+            f"No place among the stored entries: they ran on {stored.hardware}, these runs on "
+            f"{board.hardware}."
+        ]
+    lines = []
+    for entry in entries:
+        place = find_place(entry, stored)
+        if isinstance(place, str):
+            lines.append(place)
+            continue
+        lines.append(place.sentence(entry.name))
+        command = shlex.join(["crlbench", "compare", str(by_name[entry.name]), place.nearest])
+        lines.append(f"  {command}")
+    return list(dict.fromkeys(lines))
 
 
 def write_pages(folders: Sequence[Path]) -> tuple[Any, Path]:

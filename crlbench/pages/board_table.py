@@ -120,7 +120,7 @@ def _verdict(board: Board) -> Iterator[Table]:
 
 def _alone(entry: Entry, board: Board) -> Table:
     rows = [(_axis_name(score), _score(score), _wider(score)) for score in entry.axes.values()]
-    sentences = [*_reasons(entry), *_beside(entry), *_why(entry)]
+    sentences = [*_reasons(entry), *_beside(entry), *entry.notes]
     if board.unranked is None:
         sentences.append("One entry: no tier and no rank; a rank needs two.")
     title = f"The three axes of {entry.name}"
@@ -173,14 +173,6 @@ def _reasons(entry: Entry, axes: Sequence[Axis] = AXES, with_name: bool = False)
             what = "No score" if score.reason else "No interval"
             who = f"{entry.name}: {what.lower()}" if with_name else what
             yield f"{who} for {AXIS_WORDS[axis]}: {why}"
-
-
-def _why(entry: Entry) -> Iterator[str]:
-    if entry.standing == "preview":
-        yield from (f"A preview. {reason}" for reason in entry.why)
-    if entry.standing == "retracted":
-        yield from entry.why
-    yield from entry.notes
 
 
 def _beside(entry: Entry, with_name: bool = False) -> Iterator[str]:

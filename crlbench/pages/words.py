@@ -118,13 +118,13 @@ def _seeds(entry: Entry) -> str:
         control = CONTROL_WORDS[entry.arm]
         return f"{seeds} of the {entry.arm} arm: a control {control}, never ranked."
     if entry.standing == "partial":
-        return f"{seeds} of a shortened run: it shows that everything works, and nothing else."
+        return f"Smoke test passed ({seeds}, shortened). These numbers are not results."
     if entry.standing == "retracted":
         return f"{seeds}: retracted, never ranked."
     if entry.n == 1:
         return (
-            "1 seed: a preview, no interval. Another seed may give other numbers; "
-            "how different cannot be said."
+            f"Preview: one seed, so no interval. Run 3 for an interval, {PROVISIONAL_SEEDS} for a "
+            "provisional rank."
         )
     if entry.n < PROVISIONAL_SEEDS:
         hint = "too few for an interval" if entry.lam.interval is None else "its interval is a hint"

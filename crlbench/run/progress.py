@@ -14,6 +14,8 @@ from crlbench.run.launcher import Outcome
 from crlbench.run.plan import label
 
 LINE_SECONDS = 30.0
+BLOCKS = "▁▂▃▄▅▆▇█"
+SPARK_WIDTH = 16
 TRAINING_SHARE = 0.85
 """Roughly what the iterations are of a cell's time; the rest is scoring its end."""
 
@@ -37,6 +39,8 @@ class Tally:
     """What each running cell is doing."""
     reward: dict[str, float] = field(default_factory=dict)
     score: dict[str, float] = field(default_factory=dict)
+    curve: dict[str, dict[int, float]] = field(default_factory=dict)
+    """The last score of each running cell at each iteration that was seen."""
     began: float | None = None
     """When the first cell had been loaded."""
 
@@ -54,6 +58,8 @@ class Tally:
         for value, latest in ((event["reward"], self.reward), (event["score"], self.score)):
             if value is not None:
                 latest[name] = value
+        if event["phase"] == "train" and event["score"] is not None:
+            self.curve.setdefault(name, {})[event["iteration"]] = event["score"]
 
     def ended(self, outcome: Outcome, iterations: int) -> None:
         """Take in the end of a cell; a finished one counts in full."""
@@ -62,7 +68,7 @@ class Tally:
             self.done += 1
             self.before.setdefault(name, 0)
             self.reached[name] = iterations
-        for latest in (self.phase, self.reward, self.score):
+        for latest in (self.phase, self.reward, self.score, self.curve):
             latest.pop(name, None)
 
     @property
@@ -85,6 +91,19 @@ class Tally:
             if latest:
                 parts.append(f"{name} {sum(latest.values()) / len(latest):.2f}")
         return " ".join(parts)
+
+
+def sparkline(values: Sequence[float], width: int = SPARK_WIDTH) -> str:
+    """Scores from 0 to 1 as blocks of rising height, at most ``width`` of them.
+
+    >>> sparkline([0.0, 0.25, 0.5, 1.0])
+    '▁▃▅█'
+    """
+    if len(values) > width:
+        last = len(values) - 1
+        values = [values[round(i * last / (width - 1))] for i in range(width)]
+    top = len(BLOCKS) - 1
+    return "".join(BLOCKS[int(min(max(v, 0.0), 1.0) * top + 0.5)] for v in values)
 
 
 def iterations_of(cell: Cell) -> int:
@@ -111,6 +130,8 @@ class Progress:
         self._with_bar = bar and not quiet and self._stream.isatty()
         self._bar: Any = None
         self._task: Any = None
+        self._lines: dict[str, Any] = {}
+        """The line below the bar of each running cell."""
         self._last_line = time.monotonic()
         self.tally = Tally(iterations=sum(map(iterations_of, cells)), cells=len(cells))
 
@@ -128,6 +149,8 @@ class Progress:
     def event(self, cell: Cell, event: Event) -> None:
         """An event of a running cell."""
         self.tally.event(cell, event)
+        if self._bar is not None and event["kind"] in ("start", "progress"):
+            self._show_cell(cell)
         self._show()
 
     def tick(self) -> None:
@@ -138,6 +161,8 @@ class Progress:
     def ended(self, outcome: Outcome) -> None:
         """A cell came to an end."""
         self.tally.ended(outcome, iterations_of(outcome.cell))
+        if self._bar is not None and outcome.cell.folder in self._lines:
+            self._bar.remove_task(self._lines.pop(outcome.cell.folder))
         self._show()
         if self._bar is None and not self._quiet:
             tally = self.tally
@@ -170,6 +195,27 @@ class Progress:
                 f"[{tally.done}/{tally.cells}] {share:.0%} of all work"
                 f"{', ' + figures if figures else ''}{self._remaining()}"
             )
+
+    def _show_cell(self, cell: Cell) -> None:
+        """A line of its own for a running cell: its share, its phase, and its curve so far.
+
+        Its bar moves to and fro where no share is known: while it loads and scores its start.
+        """
+        name, tally = cell.folder, self.tally
+        if name not in self._lines:
+            short = f"{cell.model} {cell.task} {cell.arm} seed-{cell.seed_index:02d}"
+            self._lines[name] = self._bar.add_task("", total=None, cells=short, figures="loading")
+        phase, scores = tally.phase.get(name), [*tally.curve.get(name, {}).values()]
+        words = [] if phase is None else [PHASES.get(phase, "")]
+        if scores:
+            words += [sparkline(scores), f"{scores[0]:.2f} -> {scores[-1]:.2f}"]
+        reached = tally.reached.get(name, 0.0) / TRAINING_SHARE
+        shown = {"total": iterations_of(cell), "completed": reached}
+        self._bar.update(
+            self._lines[name],
+            figures=" ".join(filter(None, words)) or "loading",
+            **(shown if phase == "train" else {}),
+        )
 
     def _fields(self) -> dict[str, str]:
         tally = self.tally

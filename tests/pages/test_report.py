@@ -172,7 +172,7 @@ def test_strangers_texts_are_escaped_everywhere(tmp_path: Path):
 
 def test_one_seed_of_one_task(tmp_path: Path):
     text = " ".join(read(page_of(tmp_path, Plan(seeds=1, items=16, tasks=("addition",)))).text)
-    assert "1 seed: a preview, no interval" in text
+    assert "Preview: one seed, so no interval" in text
     assert "[" not in re.sub(r"\[low.*", "", text.split("Learning curves")[0])
 
 

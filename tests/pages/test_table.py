@@ -51,7 +51,7 @@ def test_eighty_columns_hold_every_number(five_summary: Board):
 def test_one_seed_says_that_nothing_is_sure(tmp_path: Path):
     board = write_board(tmp_path, Plan(seeds=1, items=16))
     text = plain_table(summarise_board(load_runs(board), replicates=100))
-    assert "1 seed: a preview, no interval." in text
+    assert "Preview: one seed, so no interval." in text
     assert "[" not in text.split("\n\n")[0]
 
 

@@ -96,6 +96,37 @@ def test_time_left_counts_this_session_only(plan_of: PlanOf) -> None:
     assert tally.seconds_left() == 0 and tally.figures() == ""
 
 
+def test_a_running_cell_has_a_line_with_its_curve_until_it_ends(plan_of: PlanOf) -> None:
+    first, second = plan_of().cells[:2]
+    stream = Terminal()
+    with Progress(plan_of().cells, stream=stream) as shown:
+        shown.event(first, {"kind": "start", "attempt": 1})
+        assert "loading" in drawn(shown)
+        shown.event(first, {**at(0, None, None), "phase": "start"})
+        assert "scoring the start model" in drawn(shown)
+        shown.event(first, at(0, None, 0.0))
+        shown.event(first, at(10, 0.5, 0.0))
+        shown.event(first, at(10, 0.5, 0.5))
+        shown.event(first, at(20, 0.5, 1.0))
+        shown.event(second, at(5, 0.5, 0.25))
+        text = drawn(shown)
+        assert "▁▅█ 0.00 -> 1.00" in text and "▃ 0.25 -> 0.25" in text
+        shown.ended(Outcome(first, "done"))
+        assert "▁▅█" not in drawn(shown) and "▃ 0.25" in drawn(shown)
+
+
+def drawn(shown: Progress) -> str:
+    """What the lines of a bar say at this moment."""
+    return "\n".join(str(task.fields["figures"]) for task in shown._bar.tasks)
+
+
+def test_a_long_curve_keeps_its_ends_and_its_width() -> None:
+    text = progress.sparkline([i / 99 for i in range(100)])
+    assert len(text) == progress.SPARK_WIDTH and (text[0], text[-1]) == ("▁", "█")
+    assert [*text] == sorted(text)
+    assert progress.sparkline([]) == "" and progress.sparkline([-1.0, 2.0]) == "▁█"
+
+
 @pytest.mark.parametrize(("seconds", "text"),
                          [(44.6, "45 s"), (89, "89 s"), (720, "12 min"), (12600, "3.5 h")])
 def test_durations_are_for_people(seconds: float, text: str) -> None:

@@ -71,7 +71,7 @@ def test_verdicts_are_this_entry_minus_its_nearest(site: Site, shown: dict[str, 
 def test_an_entry_that_decides_nothing_gets_no_verdict(shown: dict[str, str]):
     assert "a preview, no verdict" in shown["tiny-phi"]
     assert "These runs have no placebo." in shown["tiny-phi"]
-    assert "1 seed: a preview, no interval" in shown["tiny-phi"]
+    assert "Preview: one seed, so no interval" in shown["tiny-phi"]
 
 
 def test_a_failure_is_told_and_each_task_has_a_link(shown: dict[str, str]):

@@ -53,7 +53,7 @@ def test_a_failed_run_is_counted_and_named(five_summary: Board):
 @pytest.mark.parametrize(
     ("seeds", "standing", "said"),
     [
-        (1, "preview", "1 seed: a preview, no interval"),
+        (1, "preview", "Preview: one seed, so no interval"),
         (3, "preview", "3 seeds: a preview"),
         (5, "provisional", "5 seeds: provisional"),
         (7, "preview", "7 seeds: a preview."),
@@ -116,7 +116,7 @@ def test_a_smoke_run_says_that_it_shows_nothing(tmp_path: Path):
     summary = summary_of(tmp_path, Plan(seeds=1, partial=True, division="open", **SMALL))
     entry = summary.entries[0]
     assert entry.standing == "partial" and entry.lam.value is not None
-    assert "shortened run" in words.standing(entry, summary)[0]
+    assert "These numbers are not results." in words.standing(entry, summary)[0]
 
 
 def test_a_smoke_run_with_a_failure_stays_a_smoke_run(tmp_path: Path):

@@ -70,7 +70,7 @@ def path_of(name: str, folders: Folders = ()) -> Path:
     """
     known = _chain_paths(folders) | _paths(folders)
     if name not in known:
-        raise unknown_name("recipe", name, known)
+        raise unknown_name("recipe", name, known, listing="crlbench list recipes")
     return known[name]
 
 

@@ -1,0 +1,76 @@
+"""Where an entry stands, or would stand, among the stored entries of its board."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from crlbench.stats.intervals import MIN_SEEDS_TOGETHER
+from crlbench.verdict.board import Board, rank_entries
+from crlbench.verdict.design_rows import ranks_new
+from crlbench.verdict.entry import Entry
+
+
+@dataclass(frozen=True)
+class Place:
+    """An entry's place on sample efficiency."""
+
+    tier: int
+    ranks: tuple[int, int]
+    """Best and worst rank that the data do not exclude."""
+    of: int
+    """Number of entries, this one among them."""
+    counts: bool
+    """Whether it has what a rank needs; else it is a preview."""
+    nearest: str
+    """Name of the stored entry with the nearest score."""
+
+    def sentence(self, name: str) -> str:
+        """The place in words."""
+        best, worst = self.ranks
+        ranks = f"rank {best}" if best == worst else f"ranks {best} to {worst}"
+        verb, end = ("stands", "") if self.counts else ("would stand", " (preview)")
+        return f"{name} {verb} in tier {self.tier}, {ranks} of {self.of} by Λ{end}."
+
+
+def find_place(entry: Entry, stored: Board) -> Place | str:
+    """The place of an entry among the ranked stored entries of its recipe, by the board's own test.
+
+    A stored entry of the same name is left out: it is the same model with other runs.
+
+    Args:
+        entry: of the real arm, of runs under the conditions of ``stored``.
+
+    Returns:
+        The place, or why there is none; a sentence.
+    """
+    others = [
+        one
+        for one in stored.entries
+        if one.recipe == entry.recipe and one.ranks and one.name != entry.name
+    ]
+    if not others or stored.unranked or ranks_new(entry):
+        return "No stored entry of this recipe and these conditions ranks."
+    if entry.absent or entry.n < MIN_SEEDS_TOGETHER or entry.axes["efficiency"].value is None:
+        return (
+            f"A place among the {len(others)} stored entries needs {MIN_SEEDS_TOGETHER} seeds of "
+            f"all {len(stored.tasks)} tasks."
+        )
+    replicates = stored.bootstrap["replicates"]
+    as_ranked = replace(entry, standing="provisional")
+    ranking = rank_entries(
+        "efficiency", entry.recipe, [*others, as_ranked], None, replicates
+    ).ranking
+    standing = ranking.standing(entry.name)
+    if standing is None:
+        return "No stored entry of this recipe and these conditions ranks."
+    nearest = min(
+        (one for one in ranking.standings if one.model != entry.name),
+        key=lambda one: (abs(one.estimate - standing.estimate), one.model),
+    )
+    return Place(
+        tier=standing.tier,
+        ranks=standing.ranks,
+        of=len(ranking.standings),
+        counts=entry.ranks,
+        nearest=nearest.model,
+    )
