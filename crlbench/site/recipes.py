@@ -176,7 +176,7 @@ def list_compared_models(stored: StoredBoard) -> set[str]:
 
 def _model_page(one: Techniques, model: str) -> Page:
     name = one.models[model]
-    where = f"{one.stored.board.track} v{one.stored.board.track_version}"
+    where = one.stored.title
     return Page(
         path=recipes_path(one.stored.id, model),
         template="model_recipes.html.j2",

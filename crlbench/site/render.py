@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from jinja2 import FileSystemLoader
+from jinja2 import FileSystemLoader, pass_context
+from jinja2.runtime import Context
 from markupsafe import Markup
 
 from crlbench import __version__
@@ -14,6 +15,7 @@ from crlbench.disk.hashing import digest
 from crlbench.pages import words
 from crlbench.pages.compare_words import SIGNS
 from crlbench.pages.report import environment
+from crlbench.site.guides import available, glossary, term_anchor
 from crlbench.site.kinds import KINDS
 from crlbench.site.pages import (
     Kept,
@@ -34,8 +36,11 @@ from crlbench.site.source import Site
 from crlbench.site.techniques import rate_words
 from crlbench.verdict.resources import leaderboard_folder
 
-MENU = tuple((kind.section, kind.label, kind.front) for kind in KINDS if kind.label)
-"""Key, label and address of what every page leads to."""
+MENU, MORE = (
+    tuple((one.section, one.label, one.front) for one in KINDS if one.label and one.more is more)
+    for more in (False, True)
+)
+"""Key, label and address of what every page leads to: in a row, and behind its last word."""
 
 
 class KeptParts(Protocol):
@@ -79,6 +84,8 @@ class Renderer:
             "recipes_path": recipes_path,
             "run_path": run_path,
             "task_path": task_path,
+            "guide": available().__contains__,
+            "term": _term,
         }
 
     def compile(self) -> None:
@@ -95,6 +102,7 @@ class Renderer:
             link=page.link,
             part_of=self.part_of,
             menu=MENU,
+            more=MORE,
             site=self.site,
             totals=self.totals,
             version=__version__,
@@ -128,6 +136,22 @@ class Renderer:
         if isinstance(part, Kept):
             return part.finished(self.totals.encode())
         return part.content
+
+
+@pass_context
+def _term(context: Context, name: str, words: str = "") -> Markup:
+    """A word that shows its definition to a pointer, a finger or a keyboard, and leads to it.
+
+    Args:
+        name: as the glossary has it; a word without a definition stays as it is.
+        words: what the page says; empty: the name.
+    """
+    about = glossary().get(name.lower())
+    text = Markup.escape(words or name)
+    if about is None:
+        return text
+    address = context["page"].link(f"glossary.html#{term_anchor(name.lower())}")
+    return Markup('<a class="term" href="{}" data-tip="{}">{}</a>').format(address, about, text)
 
 
 def _totals(site: Site) -> str:

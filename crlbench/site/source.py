@@ -89,15 +89,24 @@ class StoredBoard:
 
     @cached_property
     def title(self) -> str:
-        """``mini v1``; with what was changed, ``mini v1, learning rate 3e-4``."""
+        """``mini v1``; with what was changed, ``mini v1, learning rate 3e-4``.
+
+        A board of other conditions never has the name of its track alone.
+        """
         whole = f"{self.board.track} v{self.board.track_version}"
-        if len(self.changed) > FEW_CHANGES:
-            return f"{whole}, {len(self.changed)} conditions changed"
+        if len(self.changed) > FEW_CHANGES or (self.is_open and not self.changed):
+            changes = f"{len(self.changed)} conditions" if self.changed else "conditions"
+            return f"{whole}, {changes} changed ({self.board.fingerprint[:4]})"
         parts = [
             f"{name.rpartition('.')[2].replace('_', ' ')} {value}"
             for name, value in self.changed.items()
         ]
         return ", ".join([whole, *parts])
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something differs from the track, so that it never ranks."""
+        return self.board.division == "open"
 
     @property
     def leaves(self) -> dict[str, Any]:
@@ -142,7 +151,9 @@ class StoredBoard:
     def brief(self, entry: Entry) -> Brief:
         """An entry in short."""
         shelf = self.shelves.get(entry.name)
-        return make_brief(entry) if shelf is None else shelf.brief
+        if shelf is not None:
+            return shelf.brief
+        return make_brief(entry, self.by_entry[entry.name])
 
     def forget(self, entry: Entry) -> None:
         """Drop what was read of its runs' vectors: of many entries they are most of the memory."""
