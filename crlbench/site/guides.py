@@ -30,7 +30,7 @@ GUIDES = {
 }
 """Name of the file and word of the menu."""
 ABOUT = {
-    "choosing": "Which model and which recipe to take, situation by situation, with the measurement.",
+    "choosing": "Which model and which recipe to take, situation by situation, and why.",
     "findings": "What the stored results say so far, with tables, limits and programs.",
     "glossary": "Every term and symbol of crlbench in a sentence.",
     "faq": "Questions about crlbench and short answers.",
@@ -186,8 +186,11 @@ def _fence(renderer: Any, tokens: Sequence[Token], place: int, options: Any, env
 
 
 def _table_open(renderer: Any, tokens: Sequence[Token], place: int, options: Any, env: Any) -> str:
-    heads = [_text(tokens[i + 1]) for i, one in enumerate(tokens[place : place + 60], place)
-             if one.type == "th_open"]
+    heads = [
+        _text(tokens[i + 1])
+        for i, one in enumerate(tokens[place : place + 60], place)
+        if one.type == "th_open"
+    ]
     label = Markup.escape("Table: " + ", ".join(filter(None, heads)))
     return f'<div class="scroll" tabindex="0" role="region" aria-label="{label}">\n<table>\n'
 

@@ -65,9 +65,18 @@ KINDS = (
     Kind(method.pages, "Method", "method.html", "method", together=True),
     Kind(data.pages, "Data", "data.html", "data", long=True, together=True),
     *_guide("findings"),
-    Kind(transfer.pages, "Transfer", transfer.FRONT, "transfer", long=True, together=True, more=True),
+    Kind(
+        transfer.pages, "Transfer", transfer.FRONT, "transfer", long=True, together=True, more=True
+    ),
     Kind(stability.pages, "Stability", stability.FRONT, "stability", more=True),
-    Kind(architectures.pages, "Architectures", architectures.FRONT, "architectures", together=True, more=True),
+    Kind(
+        architectures.pages,
+        "Architectures",
+        architectures.FRONT,
+        "architectures",
+        together=True,
+        more=True,
+    ),
     *_guide("glossary"),
     *_guide("faq"),
     Kind(updates.pages, "Updates", updates.FRONT, "updates", more=True),

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from crlbench.base import wording
 from crlbench.pages import words
 from crlbench.site.costs import cost_words
-from crlbench.site.facets import model_size
+from crlbench.site.facets import brief_name, model_size
 from crlbench.site.models import Model, models
 from crlbench.site.reach import DECODED, MIN_ENTRIES, mean_scores
 from crlbench.site.source import Site, StoredBoard
@@ -52,14 +52,18 @@ def size_class(parameters: int) -> str:
 
 
 def size_leaders(site: Site) -> list[dict[str, Any]]:
-    """A card for each class that has a result or a model in the catalogue, as plain text."""
-    every = models(site).values()
-    cards = []
-    for _, label in CLASSES:
+    """A card for each class that has a result, and one for the models of the catalogue that are
+    larger than all of them, as plain text."""
+    cards, last = list[dict[str, Any]](), 0
+    for place, (_, label) in enumerate(CLASSES, start=1):
         if members := _members(site, label):
             cards.append({"label": label, **_leader(members)})
-        elif waiting := [m for m in every if m.size and size_class(m.size) == label]:
-            cards.append({"label": label, "entry": "", "ranked": False, "waiting": _waiting(waiting)})
+            last = place
+    beyond = [label for _, label in CLASSES[last:]]
+    waiting = [m for m in models(site).values() if m.size and size_class(m.size) in beyond]
+    if waiting:
+        label = f"{beyond[0].partition(' to ')[0]} and more"
+        cards.append({"label": label, "entry": "", "ranked": False, "waiting": _waiting(waiting)})
     return cards
 
 
@@ -78,7 +82,7 @@ def describe_carrying(site: Site) -> str:
     if rho is None:
         have = "family has" if len(common) == 1 else "families have"
         return (
-            f"{question} Not known: {len(common)} {have} results at both sizes, and a "
+            f"{question} Not known: {len(common) or 'no'} {have} results at both sizes, and a "
             f"comparison needs {MIN_ENTRIES}."
         )
     return f"{question} Rank correlation {wording.number(rho, 2)} over {len(common)} families."
@@ -160,5 +164,6 @@ def _lines(stored: StoredBoard, entry: Entry) -> Iterator[str]:
 
 
 def _waiting(waiting: Sequence[Model]) -> str:
-    names = wording.listed([model.identity.display_name for model in waiting], 3)
+    smallest = sorted(waiting, key=lambda model: (model.size or 0, model.slug))
+    names = wording.listed([brief_name(model.identity.display_name) for model in smallest], 3)
     return f"No result yet. Ready to run: {names}."

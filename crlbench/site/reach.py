@@ -103,9 +103,7 @@ def describe_other_tasks(
     )
 
 
-def describe_leads(
-    axis: Axis, ranked: Sequence[tuple[Entry, Entry]], pairs: Pairs
-) -> str:
+def describe_leads(axis: Axis, ranked: Sequence[tuple[Entry, Entry]], pairs: Pairs) -> str:
     """How many of all leads would be undecided on a new task, in a sentence.
 
     Args:

@@ -78,7 +78,9 @@ class Answer:
     title: str
     counts: dict[Call, int]
     helpful: tuple[tuple[str, str, str], ...]
-    """Recipe, its base, and the models that it is better for; the most helpful first."""
+    """Whole recipe, its base, and the models that it is better for; the most helpful first."""
+    repairs: tuple[tuple[str, str, str], ...]
+    """The same of recipes with a changed part, which are measured against what they change."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,8 @@ class Techniques:
     chance: str
     """Chance of a false verdict among them if no model differed."""
     rates: Rates | None
+    sentence: str
+    """What the results say of whole recipes, in sentences; empty without a verdict on one."""
 
 
 def pages(site: Site) -> Iterator[Page]:
@@ -228,6 +232,61 @@ def techniques_of(family: Family) -> Techniques:
         verdicts=verdicts,
         chance=f"{words.chance_of_a_false_verdict(verdicts):.0%}" if verdicts > 1 else "",
         rates=rates,
+        sentence=_conclude(groups, rates),
+    )
+
+
+def _conclude(groups: Sequence[Group], rates: Rates | None) -> str:
+    """Which whole recipes tie with the base, lead or trail on sample efficiency, and by how much;
+    what another learning rate costs."""
+    if not groups:
+        return ""
+    base = groups[0].base
+    gaps: dict[str, dict[str, list[float]]] = {"better": {}, "worse": {}, "equivalent": {}}
+    for row in groups[0].rows:
+        effects = [cell.effects["efficiency"] for cell in row.cells.values() if cell.effects]
+        calls = {one.call for one in effects}
+        call = next(iter(calls)) if len(calls) == 1 else None
+        if call in gaps:
+            gaps[call][row.recipe] = [abs(one.effect.value) for one in effects if one.effect]
+    parts = []
+    for call, verb in (("better", "lead"), ("equivalent", "tie with"), ("worse", "trail")):
+        if found := gaps[call]:
+            one = verb.replace("lead", "leads").replace("tie", "ties").replace("trail", "trails")
+            names = wording.listed([*found], 12)
+            parts.append(f"{names} {one if len(found) == 1 else verb} {base}{_extent(found, call)}")
+    sentence = wording.sentence("; ".join(parts))
+    return " ".join(filter(None, (sentence, _rate_cost(rates))))
+
+
+def _extent(gaps: Mapping[str, Sequence[float]], call: str) -> str:
+    """``, within 0.006 in Λ`` or ``, by 0.033 to 0.287``."""
+    every = [gap for of_recipe in gaps.values() for gap in of_recipe]
+    if call == "equivalent":
+        return f", within {wording.number(max(every))}"
+    return f", by {_between(min(every), max(every))}"
+
+
+def _between(low: float, high: float) -> str:
+    ends = dict.fromkeys(map(wording.number, (low, high)))
+    return " to ".join(ends)
+
+
+def _rate_cost(rates: Rates | None) -> str:
+    """What the other learning rates cost where every verdict on them is a loss, in a sentence."""
+    if rates is None:
+        return ""
+    effects = [
+        cell.effects["efficiency"] for row in rates.rows for cell in row.cells
+        if cell is not None and cell.effects
+    ]
+    losses = [-one.effect.value for one in effects if one.effect and one.call == "worse"]
+    if len(losses) < 2 or any(one.call == "better" for one in effects):
+        return ""
+    others = " or ".join(techniques.rate_words(one) for one in rates.rates if one != rates.home)
+    return (
+        f"A learning rate of {others} instead of {techniques.rate_words(rates.home)} costs "
+        f"{_between(min(losses), max(losses))} in {len(losses)} of {len(effects)} cases."
     )
 
 
@@ -262,10 +321,21 @@ def _config(stored: StoredBoard, recipe: str) -> dict[str, Any]:
 
 
 def _answer(axis: Axis, sign: str, groups: Sequence[Group]) -> Answer:
-    rows = [(group.base, row) for group in groups for row in group.rows]
-    calls = [name for _, row in rows for name in row.calls(axis)]
+    calls = [name for group in groups[:1] for row in group.rows for name in row.calls(axis)]
+    return Answer(
+        axis=axis,
+        sign=sign,
+        title=AXIS_WORDS[axis].capitalize(),
+        counts=count_calls(calls),
+        helpful=_helpful(axis, groups[:1]),
+        repairs=_helpful(axis, groups[1:]),
+    )
+
+
+def _helpful(axis: Axis, groups: Sequence[Group]) -> tuple[tuple[str, str, str], ...]:
+    """Recipe, base and models of every better verdict; the most helpful recipe first."""
     helpful = []
-    for base, row in rows:
+    for base, row in ((group.base, row) for group in groups for row in group.rows):
         models = [
             cell.entry.display_name
             for cell in row.cells.values()
@@ -273,13 +343,7 @@ def _answer(axis: Axis, sign: str, groups: Sequence[Group]) -> Answer:
         ]
         if models:
             helpful.append((-len(models), row.recipe, base, wording.listed(models)))
-    return Answer(
-        axis=axis,
-        sign=sign,
-        title=AXIS_WORDS[axis].capitalize(),
-        counts=count_calls(calls),
-        helpful=tuple((recipe, base, models) for _, recipe, base, models in sorted(helpful)),
-    )
+    return tuple((recipe, base, models) for _, recipe, base, models in sorted(helpful))
 
 
 def _rates(family: Family) -> Rates | None:

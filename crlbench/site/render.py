@@ -15,6 +15,7 @@ from crlbench.disk.hashing import digest
 from crlbench.pages import words
 from crlbench.pages.compare_words import SIGNS
 from crlbench.pages.report import environment
+from crlbench.site.facets import brief_name
 from crlbench.site.guides import available, glossary, term_anchor
 from crlbench.site.kinds import KINDS
 from crlbench.site.pages import (
@@ -33,7 +34,7 @@ from crlbench.site.pages import (
     task_path,
 )
 from crlbench.site.source import Site
-from crlbench.site.techniques import rate_words
+from crlbench.site.techniques import rate_words, recipe_words
 from crlbench.verdict.resources import leaderboard_folder
 
 MENU, MORE = (
@@ -64,10 +65,12 @@ class Renderer:
         templates = leaderboard_folder() / "templates"
         self.environment.loader = FileSystemLoader([templates / "site", templates])
         self.environment.filters |= {
+            "brief_name": brief_name,
             "percent": wording.percent,
             "grouped": wording.grouped,
             "more_seeds": words.more_seeds,
             "rate": rate_words,
+            "recipe_words": recipe_words,
             "sentence": wording.sentence,
             "sign": SIGNS.get,
             "size": wording.memory,

@@ -40,7 +40,6 @@ from crlbench.verdict.design_rows import group_entries
 from crlbench.verdict.entry import Entry
 from crlbench.verdict.ranking import AxisRanking
 
-
 MOST_COMPARED = 25
 """Ranked entries of a recipe: for more, all pairs are too many to compare for one sentence."""
 

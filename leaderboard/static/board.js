@@ -4,7 +4,7 @@
   "use strict";
   const form = document.querySelector("[data-controls]");
   const FIRST = "tier";
-  const FEW = 60;
+  const FEW = window.matchMedia("(max-width: 44rem)").matches ? 8 : 60;
   const texts = new Intl.Collator("en", { numeric: true });
   let order = FIRST;
   let everything = false;
