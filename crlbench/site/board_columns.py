@@ -25,7 +25,7 @@ COLUMNS: dict[Axis | None, tuple[Column, ...]] = {
         Column(
             "known",
             "number",
-            "Share of L on items that the start model answers rightly when greedy",
+            "Share of L on items that the start model answers correctly when greedy",
             title="Known",
             visible=True,
         ),

@@ -62,7 +62,8 @@ def size_leaders(site: Site) -> list[dict[str, Any]]:
     beyond = [label for _, label in CLASSES[last:]]
     waiting = [m for m in models(site).values() if m.size and size_class(m.size) in beyond]
     if waiting:
-        label = f"{beyond[0].partition(' to ')[0]} and more"
+        least = beyond[0].partition(" to ")[0].removesuffix(" and more")
+        label = f"{least} and more" if last else "All sizes"
         cards.append({"label": label, "entry": "", "ranked": False, "waiting": _waiting(waiting)})
     return cards
 
