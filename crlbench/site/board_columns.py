@@ -7,7 +7,7 @@ from statistics import fmean
 
 from crlbench.base import wording
 from crlbench.pages.table import Cell, Column
-from crlbench.site.costs import minutes_words
+from crlbench.site.costs import cost_words
 from crlbench.site.facets import Facets, model_size, parameters
 from crlbench.site.reach import DECODED, mean_scores
 from crlbench.site.source import StoredBoard
@@ -15,7 +15,7 @@ from crlbench.verdict.axes import Axis
 from crlbench.verdict.entry import Entry
 
 COSTS = ("seconds", "memory")
-"""Costs of a brief that have a column."""
+"""Costs of a brief that the column shows."""
 Cells = dict[str, Cell]
 """The cells of a row by the keys of the columns."""
 COLUMNS: dict[Axis | None, tuple[Column, ...]] = {
@@ -45,6 +45,13 @@ COLUMNS: dict[Axis | None, tuple[Column, ...]] = {
         Column("taught", "number", "Λ minus Λ paid for agreeing with the start", title="Taught"),
         Column("sampled", "number", "Sampled score, before → after", title="Sampled"),
         Column("greedy", "number", "Greedy score, before → after", title="Greedy", visible=True),
+        Column(
+            "cost",
+            "number",
+            "Measured time of one seed of all tasks and largest memory of a run, where it was made",
+            title="Cost a seed",
+            visible=True,
+        ),
     ),
     "generalization": (
         Column("id", "number", "Gain on fresh items of the task", title="ID"),
@@ -56,14 +63,6 @@ COLUMNS: dict[Axis | None, tuple[Column, ...]] = {
     None: (
         Column("size", "whole", "All weights of the model", title="Parameters", visible=True),
         Column("seeds", "whole", "Of every task, real arm", title="Seeds", visible=True),
-        Column(
-            "minutes",
-            "whole",
-            "Measured time of one seed of all tasks, on the machine of the submitter",
-            title="Time a seed",
-            visible=True,
-        ),
-        Column("memory", "whole", "Largest memory of a run", title="Memory"),
         Column("failed", "whole", "Runs that failed by a rule or vanished", title="Failed"),
         Column("badge", about="What the maintainers have proven", title="Badge", visible=True),
         Column("precision", about="Weights, and what of them is trained", title="Precision"),
@@ -85,7 +84,7 @@ def make_cells(stored: StoredBoard, unit: Sequence[Entry], entry_facets: Facets)
     scores = {key: _mean([row[key] for row in rows]) for key in rows[0]}
     briefs = [stored.brief(one) for one in unit]
     ends = {key: mean_scores(briefs, split) for key, split in DECODED.items()}
-    seconds, memory = (_mean([brief["cost"][key] for brief in briefs]) for key in COSTS)
+    cost = {key: _mean([brief["cost"][key] for brief in briefs]) for key in COSTS}
     texts = {
         "badge": entry_facets.badge,
         "precision": entry_facets.precision,
@@ -97,8 +96,7 @@ def make_cells(stored: StoredBoard, unit: Sequence[Entry], entry_facets: Facets)
         **{key: Cell(wording.number(value), value) for key, value in scores.items()},
         **{key: Cell(_arrow(pair), pair and pair[1]) for key, pair in ends.items()},
         **{key: Cell(text, text) for key, text in texts.items()},
-        "minutes": Cell(minutes_words(seconds), seconds),
-        "memory": Cell(wording.memory(memory), memory),
+        "cost": Cell(cost_words(cost), cost["seconds"]),
         "size": Cell(parameters(subject), model_size(subject)),
         "seeds": Cell(str(seeds), seeds),
         "failed": Cell(str(failures), failures),

@@ -161,7 +161,7 @@ def _lines(stored: StoredBoard, entry: Entry) -> Iterator[str]:
     over = tasks[0] if len(tasks) == 1 else f"{len(tasks)} tasks"
     yield f"On {over}, {wording.count(entry.n, 'seed')}: {', '.join(parts) or 'no score'}."
     if (cost := cost_words(brief["cost"])) != wording.NONE:
-        yield f"Cost: {cost}."
+        yield f"Cost a seed: {cost}."
 
 
 def _waiting(waiting: Sequence[Model]) -> str:

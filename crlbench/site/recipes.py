@@ -246,7 +246,7 @@ def _conclude(groups: Sequence[Group], rates: Rates | None) -> str:
     for row in groups[0].rows:
         effects = [cell.effects["efficiency"] for cell in row.cells.values() if cell.effects]
         calls = {one.call for one in effects}
-        call = next(iter(calls)) if len(calls) == 1 else None
+        call = str(next(iter(calls))) if len(calls) == 1 else ""
         if call in gaps:
             gaps[call][row.recipe] = [abs(one.effect.value) for one in effects if one.effect]
     parts = []

@@ -124,7 +124,7 @@ def test_columns_are_chosen(visit: Visitor):
     page.get_by_role("checkbox", name="Seeds").uncheck()
     assert page.locator("#efficiency [data-column=head]").first.is_visible()
     assert not page.locator("#stability [data-column=seeds]").first.is_visible()
-    assert page.url.endswith("#columns=head,known")
+    assert page.url.endswith("#columns=head,known,greedy,cost")
     page.keyboard.press("Escape")
     assert page.locator(".columns[open]").count() == 0
 

@@ -27,7 +27,7 @@ def test_a_class_shows_its_ranked_leader_with_scores_and_cost(site: Site):
     assert first["entry"] == ranking.anchors[0] and first["ranked"]
     entry = site.boards[0].board.entry(first["entry"])
     assert wording.number(entry.axes["efficiency"].value) in first["score"]
-    assert f"{entry.n} seeds" in first["lines"][0] and first["lines"][1].startswith("Cost: ")
+    assert f"{entry.n} seeds" in first["lines"][0] and first["lines"][1].startswith("Cost a seed: ")
     assert waiting["label"] == "3M and more" and waiting["waiting"].startswith("No result yet.")
 
 
