@@ -24,6 +24,13 @@ from crlbench.verdict.pairs import Call
 FRONT = "recipes.html"
 OUTCOMES: tuple[Call, ...] = ("better", "equivalent", "worse", "undecided", "preview")
 """Verdicts in the order of the counts."""
+CONCLUSIONS = {
+    "better": "Better than {base}, by {extent}",
+    "equivalent": "Tied with {base}, within {extent}",
+    "worse": "Behind {base}, by {extent}",
+    "": "Mixed or undecided, by up to {extent}",
+}
+"""What is said of recipes by the verdict that all models share; the last of all others."""
 
 
 @dataclass(frozen=True)
@@ -242,34 +249,28 @@ def _conclude(groups: Sequence[Group], rates: Rates | None) -> str:
     if not groups:
         return ""
     base = groups[0].base
-    gaps: dict[str, dict[str, list[float]]] = {"better": {}, "worse": {}, "equivalent": {}}
+    gaps: dict[str, dict[str, list[float]]] = {}
     for row in groups[0].rows:
         effects = [cell.effects["efficiency"] for cell in row.cells.values() if cell.effects]
-        calls = {one.call for one in effects}
-        call = str(next(iter(calls))) if len(calls) == 1 else ""
-        if call in gaps:
-            gaps[call][row.recipe] = [abs(one.effect.value) for one in effects if one.effect]
-    parts = []
-    for call, verb in (("better", "lead"), ("equivalent", "tie with"), ("worse", "trail")):
-        if found := gaps[call]:
-            one = verb.replace("lead", "leads").replace("tie", "ties").replace("trail", "trails")
-            names = wording.listed([*found], 12)
-            parts.append(f"{names} {one if len(found) == 1 else verb} {base}{_extent(found, call)}")
-    sentence = wording.sentence("; ".join(parts))
-    return " ".join(filter(None, (sentence, _rate_cost(rates))))
+        calls = {str(one.call) for one in effects if one.effect}
+        if calls:
+            call = calls.pop() if len(calls) == 1 else ""
+            sizes = [abs(one.effect.value) for one in effects if one.effect]
+            gaps.setdefault(call if call in CONCLUSIONS else "", {})[row.recipe] = sizes
+    sentences = []
+    for call, words_of_call in CONCLUSIONS.items():
+        if found := gaps.get(call):
+            every = [size for sizes in found.values() for size in sizes]
+            one = call in ("equivalent", "")
+            extent = wording.number(max(every)) if one else _between(every)
+            what = words_of_call.format(base=base, extent=extent)
+            sentences.append(f"{what}: {wording.listed([*found], 12)}.")
+    return " ".join(filter(None, (*sentences, _rate_cost(rates))))
 
 
-def _extent(gaps: Mapping[str, Sequence[float]], call: str) -> str:
-    """``, within 0.006 in Λ`` or ``, by 0.033 to 0.287``."""
-    every = [gap for of_recipe in gaps.values() for gap in of_recipe]
-    if call == "equivalent":
-        return f", within {wording.number(max(every))}"
-    return f", by {_between(min(every), max(every))}"
-
-
-def _between(low: float, high: float) -> str:
-    ends = dict.fromkeys(map(wording.number, (low, high)))
-    return " to ".join(ends)
+def _between(sizes: Sequence[float]) -> str:
+    """``0.033 to 0.287``, the smallest and the largest."""
+    return " to ".join(dict.fromkeys(map(wording.number, (min(sizes), max(sizes)))))
 
 
 def _rate_cost(rates: Rates | None) -> str:
@@ -286,7 +287,7 @@ def _rate_cost(rates: Rates | None) -> str:
     others = " or ".join(techniques.rate_words(one) for one in rates.rates if one != rates.home)
     return (
         f"A learning rate of {others} instead of {techniques.rate_words(rates.home)} costs "
-        f"{_between(min(losses), max(losses))} in {len(losses)} of {len(effects)} cases."
+        f"{_between(losses)} in {len(losses)} of {len(effects)} cases."
     )
 
 
