@@ -14,7 +14,8 @@ from crlbench.verdict.axes import AxisScore
 ROW_WIDTH, ROW_HEIGHT, EDGE = 280, 28, 18
 TASKS_AT = 24
 """Height at which the dots of the tasks stand in a row."""
-CURVE_WIDTH = 96
+CURVE_STEP = 11
+"""Width of a curve between two of its points: coordinates are whole, a board has many of them."""
 
 
 def score_scale(scores: Sequence[AxisScore], anchor: float) -> Scale:
@@ -63,20 +64,20 @@ def curve_row(label: str, curve: Mapping[str, Sequence[float]]) -> str:
         curve: ``mean``, ``low`` and ``high`` at equal shares of the budget.
     """
     mean = curve["mean"]
-    x = Scale(0, len(mean) - 1, 2, CURVE_WIDTH - 2)
     y = Scale(0, 1, ROW_HEIGHT - 3, 3)
 
     def at(values: Sequence[float]) -> list[tuple[float, float]]:
-        return [(x(i), y(min(1.1, max(-0.1, value)))) for i, value in enumerate(values)]
+        limited = (min(1.1, max(-0.1, value)) for value in values)
+        return [(2 + i * CURVE_STEP, round(y(value))) for i, value in enumerate(limited)]
 
     band = svg.path([*at(curve["high"]), *reversed(at(curve["low"]))], close=True)
-    words = f"{label}: learning curve, u from {number(mean[0], 2)} to {number(mean[-1], 2)}"
+    words = f"{label}: u from {number(mean[0], 2)} to {number(mean[-1], 2)}"
     parts = [
         element("title", svg.clean(words)),
         element("path", class_="range", d=band),
         element("path", class_="mean", d=svg.path(at(mean))),
     ]
-    box = f"0 0 {CURVE_WIDTH} {ROW_HEIGHT}"
+    box = f"0 0 {4 + (len(mean) - 1) * CURVE_STEP} {ROW_HEIGHT}"
     return element("svg", *parts, class_="curve", viewBox=box, role="img")
 
 
@@ -98,10 +99,10 @@ def score_grid(x: Scale) -> str:
 
 
 def _words(score: AxisScore) -> str:
+    """What the cells beside the figure do not say: other tasks, and each task."""
     if score.value is None:
         return "No value."
     parts = [number(score.value)]
-    parts += [f"95 % interval {_ends(score.interval)}"] if score.interval else []
     parts += [f"with other tasks {_ends(score.wider)}"] if score.wider else []
     parts += [f"{name} {number(value)}" for name, value in _tasks(score)]
     return "; ".join(parts) + "."

@@ -165,7 +165,7 @@ def standings(stored: StoredBoard, recipe: str) -> Standings:
     profiles = {name: _describe(stored, unit) for name, unit in units.items()}
     filters = [one for one in choices(t.facets for t in profiles.values()) if len(one[2]) > 1]
     common = _find_common([one.cells for one in profiles.values()])
-    blank = {k for k in OPTIONAL if all(one.cells[k].order is None for one in profiles.values())}
+    blank = {k for k in OPTIONAL if all(one.cells[k].value is None for one in profiles.values())}
     columns = {
         axis: tuple(c for c in group if c not in common and c.key not in blank)
         for axis, group in COLUMNS.items()
