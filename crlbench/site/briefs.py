@@ -19,7 +19,7 @@ Brief = dict[str, Any]
 ``lab``, ``curve`` and ``cost``."""
 SPLITS = ("id", "id_greedy")
 """Splits whose scores before and after training are shown."""
-POINTS = 9
+POINTS = 7
 """Points of a curve in a row of a board, at equal shares of the budget."""
 
 

@@ -14,7 +14,7 @@ from crlbench.verdict.axes import AxisScore
 ROW_WIDTH, ROW_HEIGHT, EDGE = 280, 28, 18
 TASKS_AT = 24
 """Height at which the dots of the tasks stand in a row."""
-CURVE_STEP = 11
+CURVE_STEP = 15
 """Width of a curve between two of its points: coordinates are whole, a board has many of them."""
 
 
@@ -26,7 +26,10 @@ def score_scale(scores: Sequence[AxisScore], anchor: float) -> Scale:
 
 
 def _tasks(score: AxisScore) -> list[tuple[str, float]]:
-    """Name and value of each task; none where there is a single one, which is the score."""
+    """Name and value of each task on sample efficiency; none where there is a single one, which
+    is the score, and none on the other axes: a board has many rows."""
+    if score.axis != "efficiency":
+        return []
     known = [(n, one.value) for n, one in score.by_task.items() if one.value is not None]
     return known if len(known) > 1 else []
 
@@ -56,9 +59,9 @@ def score_row(label: str, score: AxisScore, x: Scale, strong: bool) -> str:
     return element("svg", *parts, class_="at", viewBox=box, role="img")
 
 
-def curve_row(label: str, curve: Mapping[str, Sequence[float]]) -> str:
+def curve_row(curve: Mapping[str, Sequence[float]]) -> str:
     """A learning curve over the budget: u from 0 below to 1 above, the range of the seeds behind
-    their mean.
+    their mean. Readers of the screen have the scores at its ends as a column.
 
     Args:
         curve: ``mean``, ``low`` and ``high`` at equal shares of the budget.
@@ -71,14 +74,12 @@ def curve_row(label: str, curve: Mapping[str, Sequence[float]]) -> str:
         return [(2 + i * CURVE_STEP, round(y(value))) for i, value in enumerate(limited)]
 
     band = svg.path([*at(curve["high"]), *reversed(at(curve["low"]))], close=True)
-    words = f"{label}: u from {number(mean[0], 2)} to {number(mean[-1], 2)}"
     parts = [
-        element("title", svg.clean(words)),
         element("path", class_="range", d=band),
         element("path", class_="mean", d=svg.path(at(mean))),
     ]
     box = f"0 0 {4 + (len(mean) - 1) * CURVE_STEP} {ROW_HEIGHT}"
-    return element("svg", *parts, class_="curve", viewBox=box, role="img")
+    return element("svg", *parts, class_="curve", viewBox=box, aria_hidden="true")
 
 
 def score_axis(title: str, x: Scale) -> str:

@@ -131,7 +131,7 @@ def _leader(members: Sequence[Member]) -> dict[str, Any]:
         "model": entry.model,
         "recipe": entry.recipe,
         "board": stored.id,
-        "title": stored.title,
+        "title": stored.label,
         "slug": stored.by_entry[entry.name][0].subject.slug,
         "name": entry.display_name,
         "chip": _chip(first, len(tied), len(members)),

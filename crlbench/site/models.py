@@ -174,7 +174,7 @@ def _in_short(model: Model) -> str:
 
 
 def _where(stored: StoredBoard, entry: Entry) -> str:
-    return f"{stored.title}, {entry.recipe}"
+    return f"{stored.label}, {entry.recipe}"
 
 
 def _page(
@@ -219,7 +219,7 @@ def _recipes(model: Model, recipe_pages: Mapping[str, Collection[str]]) -> list[
     """
     boards = {(stored.id, entry.model): stored for stored, entry in model.entries}
     return [
-        (stored.title, recipes_path(board, name))
+        (stored.label, recipes_path(board, name))
         for (board, name), stored in boards.items()
         if name in recipe_pages.get(board, ())
     ]

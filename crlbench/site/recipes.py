@@ -187,7 +187,7 @@ def list_compared_models(stored: StoredBoard) -> set[str]:
 
 def _model_page(one: Techniques, model: str) -> Page:
     name = one.models[model]
-    where = one.stored.title
+    where = one.stored.label
     return Page(
         path=recipes_path(one.stored.id, model),
         template="model_recipes.html.j2",

@@ -89,19 +89,27 @@ class StoredBoard:
 
     @cached_property
     def title(self) -> str:
-        """``mini v1``; with what was changed, ``mini v1, learning rate 3e-4``.
-
-        A board of other conditions never has the name of its track alone.
-        """
+        """``mini v1``; with what was changed, ``mini v1, learning rate 3e-4``."""
         whole = f"{self.board.track} v{self.board.track_version}"
-        if len(self.changed) > FEW_CHANGES or (self.is_open and not self.changed):
-            changes = f"{len(self.changed)} conditions" if self.changed else "conditions"
-            return f"{whole}, {changes} changed ({self.board.fingerprint[:4]})"
+        if len(self.changed) > FEW_CHANGES:
+            count = f"{len(self.changed)} conditions changed"
+            return f"{whole}, {count} ({self.board.fingerprint[:4]})"
         parts = [
             f"{name.rpartition('.')[2].replace('_', ' ')} {value}"
             for name, value in self.changed.items()
         ]
         return ", ".join([whole, *parts])
+
+    @property
+    def label(self) -> str:
+        """Its name beside others: the track and version; of the open division with what was
+        changed, never the name of the track alone."""
+        whole = f"{self.board.track} v{self.board.track_version}"
+        if not self.is_open:
+            return whole
+        if self.title != whole:
+            return self.title
+        return f"{whole}, conditions changed ({self.board.fingerprint[:4]})"
 
     @property
     def is_open(self) -> bool:

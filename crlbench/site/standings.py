@@ -396,17 +396,17 @@ def _row(
         flags=tuple(_flags(unit, axis)),
         score=score,
         figure=Markup("" if x is None else figures.score_row(label, score, x, tier == 1)),
-        curve=_curve(stored, unit, display_name) if axis == AXES[0] else Markup(),
+        curve=_curve(stored, unit) if axis == AXES[0] else Markup(),
         facets=profile.facets,
         cells=profile.cells,
         opened=None if designs is None or of_designs is None else opened(of_designs, designs),
     )
 
 
-def _curve(stored: StoredBoard, unit: Unit, display_name: str) -> Markup:
+def _curve(stored: StoredBoard, unit: Unit) -> Markup:
     """The learning curve of an entry; of several checkpoints that of the first."""
     curve = stored.brief(unit[0])["curve"]
-    return Markup("" if curve is None else figures.curve_row(display_name, curve))
+    return Markup("" if curve is None else figures.curve_row(curve))
 
 
 def _why(stored: StoredBoard, entry: Entry, axis: Axis) -> tuple[str, ...]:
