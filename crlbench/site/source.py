@@ -92,8 +92,7 @@ class StoredBoard:
         """``mini v1``; with what was changed, ``mini v1, learning rate 3e-4``."""
         whole = f"{self.board.track} v{self.board.track_version}"
         if len(self.changed) > FEW_CHANGES:
-            count = f"{len(self.changed)} conditions changed"
-            return f"{whole}, {count} ({self.board.fingerprint[:4]})"
+            return f"{whole}, {len(self.changed)} conditions changed"
         parts = [
             f"{name.rpartition('.')[2].replace('_', ' ')} {value}"
             for name, value in self.changed.items()
@@ -107,7 +106,7 @@ class StoredBoard:
         whole = f"{self.board.track} v{self.board.track_version}"
         if not self.is_open:
             return whole
-        if self.title != whole:
+        if 0 < len(self.changed) <= FEW_CHANGES:
             return self.title
         return f"{whole}, conditions changed ({self.board.fingerprint[:4]})"
 
