@@ -3,7 +3,7 @@
     python benchmarks/pilot_gates.py runs/pilot-gates/mini-FINGERPRINT [FOLDER ...]
 
 Reads folders of runs with the real and the mode arm on calibration tasks, as `crlbench evaluate
---arm real,mode` makes them. Means are over models and tasks; a model's own figures stand above them.
+--arm real,mode` makes them. Means are over models and tasks; each model has its own figures above.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterable
@@ -87,7 +88,7 @@ def _build_flags(parser: ArgumentParser) -> None:
     add("--url", metavar="URL",
         help="address of the site, https://...: for the sitemap, the feed and 404.html")
     add("--source-url", metavar="URL",
-        help="the repository of the results, https://...: pages link to it")
+        help="the repository of the results, https://...: pages link to it (git's origin)")
     add("--check", action="store_true",
         help="write nothing; exit code 3 if the stored site differs from a new one")
     add("--cache", metavar="DIR",
@@ -129,6 +130,7 @@ def build(options: Namespace) -> int:
 
     folder = Path(options.out)
     url, source = _address("--url", options.url), _address("--source-url", options.source_url)
+    source = source or _remote(_results(options))
     repository = Repository(source.rstrip("/")) if source else None
     if options.cache and options.no_cache:
         raise UsageError("--cache names a folder, and --no-cache wants none. Give one of the two.")
@@ -149,7 +151,23 @@ def build(options: Namespace) -> int:
     print_result(options, {"site": str(page), "files": len(files)}, [str(page)])
     if not options.url:
         note(options, "Without --url: no sitemap, and the feed and 404.html know no address.")
+    if repository is None:
+        note(options, "Without --source-url or a remote origin in git: no link to the repository.")
     return OK
+
+
+def _remote(results: Path) -> str:
+    """The address of the repository that holds the results, from git's remote ``origin``; empty
+    where there is none, or it is no public address."""
+    command = ["git", "-C", str(results), "config", "--get", "remote.origin.url"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:  # no git, or no such folder
+        return ""
+    url = found.stdout.strip().removesuffix(".git")
+    if secure := re.fullmatch(r"(?:ssh://)?git@([A-Za-z0-9.-]+)[:/](.+)", url):
+        url = f"https://{secure[1]}/{secure[2]}"
+    return url if url.startswith("https://") and ADDRESS.fullmatch(url) else ""
 
 
 def _site(options: Namespace, steps: Steps, url: str = "", repository: Any = None) -> Any:

@@ -102,10 +102,9 @@ def _leader_words(name: str, ranking: Ranking) -> list[str]:
     if leader is None or leader.model != name:
         return []
     if leader.shrunken is None:
-        return [f"Leads here; its estimate is not shrunken: {wording.sentence(leader.reason)}"]
+        return [f"Ranked first, not corrected for having been picked: {leader.reason}."]
     return [
-        f"Leads here, and was picked for it: shrunken towards the others its estimate is "
-        f"{wording.number(leader.shrunken)}."
+        f"Ranked first; corrected for having been picked, {wording.number(leader.shrunken)}."
     ]
 
 

@@ -21,7 +21,7 @@ MOST_NAMED = 3
 
 def costs(runs: Sequence[Run]) -> dict[str, Any]:
     """Per task and in all what the runs of one entry and arm cost, and every run by itself."""
-    pairs = [(run.record, _cost(run.record)) for run in runs]
+    pairs = [(run.record, measure_cost(run.record)) for run in runs]
     tasks = groupby(pairs, key=lambda pair: pair[0].task.name)
     return {
         "tasks": [_cost_row(task, [cost for _, cost in group]) for task, group in tasks],
@@ -34,7 +34,8 @@ def costs(runs: Sequence[Run]) -> dict[str, Any]:
     }
 
 
-def _cost(record: RunRecord) -> dict[str, float | None]:
+def measure_cost(record: RunRecord) -> dict[str, float | None]:
+    """What one run cost: counts, peak memory in bytes, wall time in seconds; None where unknown."""
     last = record.curve[-1] if record.curve else None
     deterministic = {name: _number(record.cost.get(name)) for name in COSTS}
     return deterministic | {

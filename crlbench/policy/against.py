@@ -7,7 +7,7 @@ computed, compared and thrown away; the backward pass computes them again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -52,10 +52,14 @@ def compare_distributions(
         mask: (B, T) bool, n of them True.
         divergence: of log-distributions (b, V), the policy's first: (b,).
     """
-    *rows, temperature = batch
-    own = _chosen(states_shared(policy.backbone, *rows), mask)
+    prompt_ids, prompt_mask, ids, real, group, temperature = batch
+
+    def states(backbone: nn.Module) -> Tensor:
+        return _chosen(states_shared(backbone, prompt_ids, prompt_mask, ids, real, group), mask)
+
+    own = states(policy.backbone)
     with torch.no_grad(), widened(other):
-        others = _chosen(states_shared(other, *rows), mask)
+        others = states(other)
     backbone, words = policy.backbone, _words(policy.backbone, other)
 
     def compare(states: Tensor, other_states: Tensor) -> tuple[Tensor, ...]:
@@ -90,6 +94,6 @@ def _distribution(backbone: nn.Module, states: Tensor, temperature: float, words
     return next_token_logits(backbone, states, temperature)[:, :words].log_softmax(-1)
 
 
-def _words(*backbones: nn.Module) -> int:
+def _words(*backbones: Any) -> int:
     """Words that all of them have: heads of one tokenizer may be filled up to different widths."""
     return min(len(one.get_output_embeddings().weight) for one in backbones)

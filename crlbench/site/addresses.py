@@ -12,9 +12,10 @@ from urllib.parse import quote
 
 from crlbench.base import wording
 from crlbench.pages import words
-from crlbench.site.data import AUTHORS, changes
+from crlbench.site.data import AUTHORS
 from crlbench.site.pages import File, Page, entry_path
 from crlbench.site.source import Site
+from crlbench.site.updates import changes
 
 ATOM = "http://www.w3.org/2005/Atom"
 SITEMAP = "http://www.sitemaps.org/schemas/sitemap/0.9"
@@ -47,9 +48,8 @@ def feed(site: Site) -> bytes:
     _link(root, f"{site.url}index.html", "alternate")
     for change in changes(site):
         stored, entry = change["stored"], change["entry"]
-        board = f"{stored.board.track} v{stored.board.track_version}"
         item = ElementTree.SubElement(root, "entry")
-        title = f"{entry.display_name} with {entry.recipe} on {board}"
+        title = f"{entry.display_name} with {entry.recipe} on {stored.label}"
         _text(item, "title", wording.clean(title))
         _text(item, "id", TAG + quote(f"{stored.id}/{entry.name}", safe="/@"))
         _text(item, "updated", change["date"])

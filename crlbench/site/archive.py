@@ -58,7 +58,7 @@ def _pages(stored: StoredBoard) -> Iterator[Page]:
     yield Page(
         path=archive_path(stored.id),
         template="archive.html.j2",
-        title=f"{board.track} v{board.track_version}: what was held fixed",
+        title=f"{stored.label}: what was held fixed",
         about=f"All conditions behind fingerprint {board.fingerprint}: tasks, digests, budget, "
         "hyper-parameters, packages, hardware, and every entry.",
         data={

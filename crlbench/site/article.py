@@ -33,8 +33,7 @@ NEAREST = 2
 def entry_page(content: Mapping[str, Any]) -> Page:
     """The page of an entry, from its :func:`article`."""
     entry, stored = content["entry"], content["stored"]
-    board = stored.board
-    about = f"{entry.display_name} with {entry.recipe} on {board.track} v{board.track_version}"
+    about = f"{entry.display_name} with {entry.recipe} on {stored.label}"
     return Page(
         path=entry_path(stored.id, entry.model, entry.recipe),
         template="entry.html.j2",

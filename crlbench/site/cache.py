@@ -33,7 +33,7 @@ ROOMS = (
     *("stats", "verdict", "pages", "contribute/results", "site"),
 )
 """Code that parcels rest on."""
-PACKAGES = ("jinja2", "markupsafe", "numpy", "pydantic", "scipy", "zstandard")
+PACKAGES = ("jinja2", "markdown-it-py", "markupsafe", "numpy", "pydantic", "scipy", "zstandard")
 """Packages that they rest on, by version."""
 IN_USE = 3600
 """Seconds; a parcel that was found or written within them may be of a build that runs."""
@@ -256,7 +256,7 @@ def code_digest() -> str:
         for room in ROOMS
         for path in ([root / room] if room.endswith(".py") else sorted((root / room).rglob("*.py")))
     ]
-    frozen = leaderboard_folder()
+    frozen, glossary = leaderboard_folder(), root.parent / "docs" / "glossary.md"
     templates = [
         path
         for name in ("static", "templates")
@@ -268,6 +268,7 @@ def code_digest() -> str:
         [
             digest_files(sources, root),
             digest_files(templates, frozen),
+            digest_files([glossary], glossary.parent),
             [[name, version(name)] for name in PACKAGES],
             [platform.python_version(), platform.machine(), processor(), features],
         ]

@@ -9,7 +9,6 @@ from typing import Any
 from crlbench import __version__
 from crlbench.base.json_schema import schema_of
 from crlbench.contract.records import RunRecord, StoredPlan
-from crlbench.contract.retractions import Retraction, read_retractions
 from crlbench.site.designs import has_designs
 from crlbench.site.formats import KEPT_FORMS, KEPT_TABLES, TABLES, WRITERS, joined
 from crlbench.site.pages import File, Page, data_path
@@ -23,8 +22,6 @@ FORMS = KEPT_FORMS
 SCHEMAS = {"run-record": RunRecord, "plan": StoredPlan}
 TITLE = "crlbench: Reinforcement learning of language models under frozen, comparable conditions"
 AUTHORS = "The crlbench contributors"
-NEWEST = 50
-"""Changes that the page lists; the feed has all."""
 
 
 def pages(site: Site) -> Iterator[Page | File]:
@@ -49,8 +46,6 @@ def pages(site: Site) -> Iterator[Page | File]:
             "forms": ", ".join(WRITERS),
             "schemas": schemas,
             "bibtex": bibtex(),
-            "changes": changes(site)[:NEWEST],
-            "retractions": retractions(site),
         },
         section="data",
     )
@@ -104,26 +99,3 @@ def bibtex() -> str:
         "  license = {Apache-2.0}\n"
         "}\n"
     )
-
-
-def changes(site: Site) -> list[dict[str, Any]]:
-    """Every entry that states a date, by the last event in its ledger, the youngest first."""
-    events = [
-        {
-            "date": stored.dates[entry.name],
-            "stored": stored,
-            "entry": entry,
-            "runs": len(stored.by_entry[entry.name]),
-        }
-        for stored in site.boards
-        for entry in stored.board.entries
-        if stored.dates[entry.name]
-    ]
-    events.sort(key=lambda change: (change["stored"].id, change["entry"].name))
-    return sorted(events, key=lambda change: change["date"], reverse=True)
-
-
-def retractions(site: Site) -> list[Retraction]:
-    """What was taken back, the youngest first."""
-    folders = {stored.runs.folder.parents[1] for stored in site.boards}
-    return [line for folder in sorted(folders) for line in read_retractions(folder)[::-1]]

@@ -65,6 +65,12 @@ def badge_words(badge: Proof | None) -> str:
     return badge or "not verified yet"
 
 
+def brief_name(name: str) -> str:
+    """What comes before the first comma of a model's name: ``Qwen3-0.6B`` of ``Qwen3-0.6B,
+    dequantised from Q4_K_M``."""
+    return name.partition(", ")[0]
+
+
 def precision(subject: Subject | ModelCard) -> str:
     """``bfloat16, LoRA``; ``nf4, LoRA``; ``float32, full``."""
     weights = subject.dtype if subject.quantisation == "none" else subject.quantisation

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
+from typing import Any
 
+from crlbench.contract.verification import PROOFS
 from crlbench.disk.hashing import digest
 from crlbench.site.designs import has_designs
 from crlbench.site.facets import format_count, model_size
+from crlbench.site.leaders import describe_carrying, size_leaders
 from crlbench.site.pages import Keyed, Made, Page, board_path
 from crlbench.site.source import Site, StoredBoard
 from crlbench.site.standings import completions_of, facts, standings
@@ -19,7 +22,7 @@ def pages(site: Site) -> Iterator[Made]:
     """Standings of every board and recipe; the first are the front page too."""
     boards = list(_boards(site))
     menu = [(stored.id, stored.title, *rest) for stored, *rest in boards]
-    front = True
+    overview, front = _overview(site), True
     for stored in site.boards:
         recipes = [(name, len(stored.entries(name))) for name in stored.recipes]
         completions = completions_of(stored)
@@ -30,13 +33,30 @@ def pages(site: Site) -> Iterator[Made]:
                 key = stored.key_of(recipe)
                 given = ["home", site.surroundings, path, stored.id, stored.track, stored.later]
                 given += [stored.board.unranked, recipes, completions, menu, key]
+                given += [overview if path == "index.html" else None]
                 yield Keyed(
                     digest(given) if key and site.surroundings else "",
-                    partial(_page, site, stored, recipe, path),
+                    partial(_page, site, stored, recipe, path, overview),
                 )
 
 
-def _page(site: Site, stored: StoredBoard, recipe: str, path: str) -> Iterator[Page]:
+def _overview(site: Site) -> dict[str, Any]:
+    """What the first screen says of the whole site, as plain text."""
+    entries = [(stored, entry) for stored in site.boards for entry in stored.board.entries]
+    proven = sum(stored.badges[entry.name] is not None for stored, entry in entries)
+    return {
+        "results": len(entries),
+        "runs": site.records,
+        "proven": proven,
+        "updated": site.stamp[:10],
+        "leaders": size_leaders(site),
+        "carrying": describe_carrying(site),
+    }
+
+
+def _page(
+    site: Site, stored: StoredBoard, recipe: str, path: str, overview: Mapping[str, Any]
+) -> Iterator[Page]:
     board = stored.board
     where = f"{stored.title}, {recipe}"
     front = path == "index.html"
@@ -49,6 +69,9 @@ def _page(site: Site, stored: StoredBoard, recipe: str, path: str) -> Iterator[P
         f"efficiency, stability and generalization, with intervals and ties ({where}).",
         data={
             "front": front,
+            "overview": overview,
+            "proofs": PROOFS,
+            "entries": {entry.name: entry for entry in stored.entries(recipe)},
             "standings": standings(stored, recipe),
             "facts": facts(stored, recipe),
             "boards": list(_boards(site)),
@@ -61,7 +84,7 @@ def _page(site: Site, stored: StoredBoard, recipe: str, path: str) -> Iterator[P
             "track": "" if track is None else track.summary[:1].lower() + track.summary[1:],
         },
         section="board",
-        scripts=("static/board.js",),
+        scripts=("static/board.js", "static/recompute.js"),
     )
 
 

@@ -13,6 +13,7 @@ from crlbench.site import (
     compare,
     data,
     designs,
+    guides,
     home,
     items,
     method,
@@ -22,6 +23,7 @@ from crlbench.site import (
     stability,
     tasks,
     transfer,
+    updates,
 )
 from crlbench.site.pages import Made, Part, whole
 from crlbench.site.source import Site
@@ -42,19 +44,42 @@ class Kind:
     """Whether making them takes long: then it begins early, and no process waits for it alone."""
     together: bool = False
     """Whether one process makes all of them."""
+    more: bool = False
+    """Whether the menu has it behind its last word."""
+
+
+def _guide(name: str, more: bool = True) -> tuple[Kind, ...]:
+    """A page of the documentation; none where the installation has no documentation."""
+    if name not in guides.available():
+        return ()
+    return (Kind(guides.pages(name), guides.GUIDES[name], f"{name}.html", name, more=more),)
 
 
 KINDS = (
     Kind(home.pages, "Leaderboard", "index.html", "board"),
+    *_guide("choosing", more=False),
     Kind(models.pages, "Models", models.INDEX, "models"),
     Kind(compare.pages, "Compare", "compare.html", "compare", long=True),
     Kind(tasks.pages, "Tasks", "tasks/index.html", "tasks"),
     Kind(recipes.pages, "Recipes", recipes.FRONT, "recipes", long=True, together=True),
-    Kind(transfer.pages, "Transfer", transfer.FRONT, "transfer", long=True, together=True),
-    Kind(stability.pages, "Stability", stability.FRONT, "stability"),
-    Kind(architectures.pages, "Architectures", architectures.FRONT, "architectures", together=True),
     Kind(method.pages, "Method", "method.html", "method", together=True),
     Kind(data.pages, "Data", "data.html", "data", long=True, together=True),
+    *_guide("findings"),
+    Kind(
+        transfer.pages, "Transfer", transfer.FRONT, "transfer", long=True, together=True, more=True
+    ),
+    Kind(stability.pages, "Stability", stability.FRONT, "stability", more=True),
+    Kind(
+        architectures.pages,
+        "Architectures",
+        architectures.FRONT,
+        "architectures",
+        together=True,
+        more=True,
+    ),
+    *_guide("glossary"),
+    *_guide("faq"),
+    Kind(updates.pages, "Updates", updates.FRONT, "updates", more=True),
     Kind(runs.pages),
     Kind(designs.pages),
     Kind(archive.pages),

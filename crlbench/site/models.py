@@ -18,6 +18,7 @@ from crlbench.contract.records import Subject
 from crlbench.disk.hashing import digest
 from crlbench.pages.page_axes import place
 from crlbench.site.article import article, entry_page, rivals
+from crlbench.site.costs import cost_words
 from crlbench.site.facets import badge_words, format_count, precision
 from crlbench.site.families import families
 from crlbench.site.pages import Keyed, Made, Page, model_path, recipes_path
@@ -32,6 +33,8 @@ from crlbench.verdict.resources import known_track
 INDEX = "models/index.html"
 TRACK = "mini"
 """Where a model without results is measured first."""
+OTHER_CONDITIONS = "Other conditions, never ranked"
+"""Title over results of the open division, such as other learning rates."""
 Facts = list[tuple[str, str]]
 """Label and text."""
 
@@ -171,7 +174,7 @@ def _in_short(model: Model) -> str:
 
 
 def _where(stored: StoredBoard, entry: Entry) -> str:
-    return f"{stored.board.track} v{stored.board.track_version}, {entry.recipe}"
+    return f"{stored.label}, {entry.recipe}"
 
 
 def _page(
@@ -193,7 +196,7 @@ def _page(
             "digests": sorted(_digests(model).items()),
             "changed": _describe_change(model),
             "axes": [(_signs(model, axis), AXIS_WORDS[axis].capitalize()) for axis in AXES],
-            "rows": [_row(stored, entry) for stored, entry in model.entries],
+            "rows": _group_rows(model, leading),
             "track": TRACK,
             "arms": ",".join(("real", *_needed_arms())),
             "recipes": _recipes(model, recipe_pages),
@@ -214,18 +217,20 @@ def _recipes(model: Model, recipe_pages: Mapping[str, Collection[str]]) -> list[
     Args:
         recipe_pages: the models that have such a page, by board.
     """
-    boards = {(stored.id, entry.model): stored.board for stored, entry in model.entries}
+    boards = {(stored.id, entry.model): stored for stored, entry in model.entries}
     return [
-        (f"{board.track} v{board.track_version}", recipes_path(stored, name))
-        for (stored, name), board in boards.items()
-        if name in recipe_pages.get(stored, ())
+        (stored.label, recipes_path(board, name))
+        for (board, name), stored in boards.items()
+        if name in recipe_pages.get(board, ())
     ]
 
 
 def _leading(model: Model) -> list[tuple[StoredBoard, Entry]]:
-    """The entry of every board with the recipe that most others have too."""
+    """The entry of every board with the recipe that most others have too; boards that never rank
+    have none."""
     chosen_entries = []
-    for _, group in groupby(model.entries, key=lambda pair: pair[0].id):
+    closed = [pair for pair in model.entries if not pair[0].is_open]
+    for _, group in groupby(closed, key=lambda pair: pair[0].id):
         pairs = list(group)
         order = pairs[0][0].recipes
         chosen_entries.append(min(pairs, key=lambda pair: order.index(pair[1].recipe)))
@@ -247,7 +252,23 @@ def _row(stored: StoredBoard, entry: Entry) -> dict[str, Any]:
         "entry": entry,
         "scores": [_score(stored, entry, axis) for axis in AXES],
         "badge": badge_words(stored.badges[entry.name]),
+        "cost": cost_words(stored.brief(entry)["cost"]),
     }
+
+
+def _group_rows(
+    model: Model, leading: Collection[tuple[str, str]]
+) -> list[tuple[str, list[dict[str, Any]]]]:
+    """The rows of the results: those that a page opens with, then what it folds, with its title.
+
+    Args:
+        leading: board and name of the entries that the page shows in full.
+    """
+    groups: dict[str, list[dict[str, Any]]] = {"": [], "Other recipes": [], OTHER_CONDITIONS: []}
+    for stored, entry in model.entries:
+        first = "" if (stored.id, entry.name) in leading else "Other recipes"
+        groups[OTHER_CONDITIONS if stored.is_open else first].append(_row(stored, entry))
+    return [(title, rows) for title, rows in groups.items() if rows]
 
 
 def _signs(model: Model, axis: Axis) -> str:

@@ -22,6 +22,8 @@ DECODED = dict(zip(("sampled", "greedy"), SPLITS, strict=True))
 """Splits by the columns that show their scores."""
 MIN_ENTRIES = 5
 """Fewer entries have no rank correlation worth a sentence."""
+SHARPENED = 0.25
+"""A greedy gain below this share of the sampled one: samples were sharpened, little was added."""
 ERROR = 0.05
 """Level of the two-sided test of a rank correlation against 0."""
 
@@ -99,6 +101,43 @@ def describe_other_tasks(
         f"Over similar tasks that were not run, {len(ahead)} of {total} {verb} 0: "
         f"{wording.listed(ahead, 4)}."
     )
+
+
+def describe_leads(axis: Axis, ranked: Sequence[tuple[Entry, Entry]], pairs: Pairs) -> str:
+    """How many of all leads would be undecided on a new task, in a sentence.
+
+    Args:
+        ranked: all pairs of ranked entries.
+
+    Returns:
+        Empty where no pair has a lead, or none has an interval over tasks.
+    """
+    effects = [pairs.compare(*pair).axes[axis] for pair in ranked]
+    leads = [one.effect for one in effects if one.call in ("better", "worse") and one.effect]
+    if not any(one.wider is not None for one in leads):
+        return ""
+    known = [one.wider for one in leads if one.wider is not None]
+    undecided = len(leads) - sum(one.low > 0 or one.high < 0 for one in known)
+    if not undecided:
+        return f"All {wording.count(len(leads), 'lead')} hold over similar tasks that were not run."
+    return (
+        f"On a new task the order may differ: {undecided} of {wording.count(len(leads), 'lead')} "
+        f"{'is' if undecided == 1 else 'are'} undecided there."
+    )
+
+
+def describe_sharpening(entries: Sequence[Brief]) -> tuple[str, str]:
+    """The greedy score before and after training, and what it says of the gain; empty texts where
+    a score is not known."""
+    sampled, greedy = (mean_scores(entries, split) for split in DECODED.values())
+    if sampled is None or greedy is None:
+        return "", ""
+    change = " → ".join(map(wording.number, greedy))
+    gain, new = sampled[1] - sampled[0], greedy[1] - greedy[0]
+    about = f"Sampled score: {' → '.join(map(wording.number, sampled))}. "
+    if gain > 0 and new < SHARPENED * gain:
+        return change, f"{about}RL here mostly sharpens what these models already know."
+    return change, f"{about}RL here also changes what these models find likeliest."
 
 
 def _excludes_zero(rho: float, n: int) -> bool:

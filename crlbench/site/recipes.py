@@ -24,6 +24,13 @@ from crlbench.verdict.pairs import Call
 FRONT = "recipes.html"
 OUTCOMES: tuple[Call, ...] = ("better", "equivalent", "worse", "undecided", "preview")
 """Verdicts in the order of the counts."""
+CONCLUSIONS = {
+    "better": "Better than {base}, by {extent}",
+    "equivalent": "Tied with {base}, within {extent}",
+    "worse": "Behind {base}, by {extent}",
+    "": "Mixed or undecided, by up to {extent}",
+}
+"""What is said of recipes by the verdict that all models share; the last of all others."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +85,9 @@ class Answer:
     title: str
     counts: dict[Call, int]
     helpful: tuple[tuple[str, str, str], ...]
-    """Recipe, its base, and the models that it is better for; the most helpful first."""
+    """Whole recipe, its base, and the models that it is better for; the most helpful first."""
+    repairs: tuple[tuple[str, str, str], ...]
+    """The same of recipes with a changed part, which are measured against what they change."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +147,8 @@ class Techniques:
     chance: str
     """Chance of a false verdict among them if no model differed."""
     rates: Rates | None
+    sentence: str
+    """What the results say of whole recipes, in sentences; empty without a verdict on one."""
 
 
 def pages(site: Site) -> Iterator[Page]:
@@ -176,7 +187,7 @@ def list_compared_models(stored: StoredBoard) -> set[str]:
 
 def _model_page(one: Techniques, model: str) -> Page:
     name = one.models[model]
-    where = f"{one.stored.board.track} v{one.stored.board.track_version}"
+    where = one.stored.label
     return Page(
         path=recipes_path(one.stored.id, model),
         template="model_recipes.html.j2",
@@ -228,6 +239,55 @@ def techniques_of(family: Family) -> Techniques:
         verdicts=verdicts,
         chance=f"{words.chance_of_a_false_verdict(verdicts):.0%}" if verdicts > 1 else "",
         rates=rates,
+        sentence=_conclude(groups, rates),
+    )
+
+
+def _conclude(groups: Sequence[Group], rates: Rates | None) -> str:
+    """Which whole recipes tie with the base, lead or trail on sample efficiency, and by how much;
+    what another learning rate costs."""
+    if not groups:
+        return ""
+    base = groups[0].base
+    gaps: dict[str, dict[str, list[float]]] = {}
+    for row in groups[0].rows:
+        effects = [cell.effects["efficiency"] for cell in row.cells.values() if cell.effects]
+        calls = {str(one.call) for one in effects if one.effect}
+        if calls:
+            call = calls.pop() if len(calls) == 1 else ""
+            sizes = [abs(one.effect.value) for one in effects if one.effect]
+            gaps.setdefault(call if call in CONCLUSIONS else "", {})[row.recipe] = sizes
+    sentences = []
+    for call, words_of_call in CONCLUSIONS.items():
+        if found := gaps.get(call):
+            every = [size for sizes in found.values() for size in sizes]
+            one = call in ("equivalent", "")
+            extent = wording.number(max(every)) if one else _between(every)
+            what = words_of_call.format(base=base, extent=extent)
+            sentences.append(f"{what}: {wording.listed([*found], 12)}.")
+    return " ".join(filter(None, (*sentences, _rate_cost(rates))))
+
+
+def _between(sizes: Sequence[float]) -> str:
+    """``0.033 to 0.287``, the smallest and the largest."""
+    return " to ".join(dict.fromkeys(map(wording.number, (min(sizes), max(sizes)))))
+
+
+def _rate_cost(rates: Rates | None) -> str:
+    """What the other learning rates cost where every verdict on them is a loss, in a sentence."""
+    if rates is None:
+        return ""
+    effects = [
+        cell.effects["efficiency"] for row in rates.rows for cell in row.cells
+        if cell is not None and cell.effects
+    ]
+    losses = [-one.effect.value for one in effects if one.effect and one.call == "worse"]
+    if len(losses) < 2 or any(one.call == "better" for one in effects):
+        return ""
+    others = " or ".join(techniques.rate_words(one) for one in rates.rates if one != rates.home)
+    return (
+        f"A learning rate of {others} instead of {techniques.rate_words(rates.home)} costs "
+        f"{_between(losses)} in {len(losses)} of {len(effects)} cases."
     )
 
 
@@ -262,10 +322,21 @@ def _config(stored: StoredBoard, recipe: str) -> dict[str, Any]:
 
 
 def _answer(axis: Axis, sign: str, groups: Sequence[Group]) -> Answer:
-    rows = [(group.base, row) for group in groups for row in group.rows]
-    calls = [name for _, row in rows for name in row.calls(axis)]
+    calls = [name for group in groups[:1] for row in group.rows for name in row.calls(axis)]
+    return Answer(
+        axis=axis,
+        sign=sign,
+        title=AXIS_WORDS[axis].capitalize(),
+        counts=count_calls(calls),
+        helpful=_helpful(axis, groups[:1]),
+        repairs=_helpful(axis, groups[1:]),
+    )
+
+
+def _helpful(axis: Axis, groups: Sequence[Group]) -> tuple[tuple[str, str, str], ...]:
+    """Recipe, base and models of every better verdict; the most helpful recipe first."""
     helpful = []
-    for base, row in rows:
+    for base, row in ((group.base, row) for group in groups for row in group.rows):
         models = [
             cell.entry.display_name
             for cell in row.cells.values()
@@ -273,13 +344,7 @@ def _answer(axis: Axis, sign: str, groups: Sequence[Group]) -> Answer:
         ]
         if models:
             helpful.append((-len(models), row.recipe, base, wording.listed(models)))
-    return Answer(
-        axis=axis,
-        sign=sign,
-        title=AXIS_WORDS[axis].capitalize(),
-        counts=count_calls(calls),
-        helpful=tuple((recipe, base, models) for _, recipe, base, models in sorted(helpful)),
-    )
+    return tuple((recipe, base, models) for _, recipe, base, models in sorted(helpful))
 
 
 def _rates(family: Family) -> Rates | None:

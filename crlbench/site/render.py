@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from jinja2 import FileSystemLoader
+from jinja2 import FileSystemLoader, pass_context
+from jinja2.runtime import Context
 from markupsafe import Markup
 
 from crlbench import __version__
@@ -14,6 +15,8 @@ from crlbench.disk.hashing import digest
 from crlbench.pages import words
 from crlbench.pages.compare_words import SIGNS
 from crlbench.pages.report import environment
+from crlbench.site.facets import brief_name
+from crlbench.site.guides import available, glossary, term_anchor
 from crlbench.site.kinds import KINDS
 from crlbench.site.pages import (
     Kept,
@@ -31,11 +34,14 @@ from crlbench.site.pages import (
     task_path,
 )
 from crlbench.site.source import Site
-from crlbench.site.techniques import rate_words
+from crlbench.site.techniques import rate_words, recipe_words
 from crlbench.verdict.resources import leaderboard_folder
 
-MENU = tuple((kind.section, kind.label, kind.front) for kind in KINDS if kind.label)
-"""Key, label and address of what every page leads to."""
+MENU, MORE = (
+    tuple((one.section, one.label, one.front) for one in KINDS if one.label and one.more is more)
+    for more in (False, True)
+)
+"""Key, label and address of what every page leads to: in a row, and behind its last word."""
 
 
 class KeptParts(Protocol):
@@ -59,10 +65,12 @@ class Renderer:
         templates = leaderboard_folder() / "templates"
         self.environment.loader = FileSystemLoader([templates / "site", templates])
         self.environment.filters |= {
+            "brief_name": brief_name,
             "percent": wording.percent,
             "grouped": wording.grouped,
             "more_seeds": words.more_seeds,
             "rate": rate_words,
+            "recipe_words": recipe_words,
             "sentence": wording.sentence,
             "sign": SIGNS.get,
             "size": wording.memory,
@@ -79,6 +87,8 @@ class Renderer:
             "recipes_path": recipes_path,
             "run_path": run_path,
             "task_path": task_path,
+            "guide": available().__contains__,
+            "term": _term,
         }
 
     def compile(self) -> None:
@@ -95,6 +105,7 @@ class Renderer:
             link=page.link,
             part_of=self.part_of,
             menu=MENU,
+            more=MORE,
             site=self.site,
             totals=self.totals,
             version=__version__,
@@ -128,6 +139,22 @@ class Renderer:
         if isinstance(part, Kept):
             return part.finished(self.totals.encode())
         return part.content
+
+
+@pass_context
+def _term(context: Context, name: str, words: str = "") -> Markup:
+    """A word that shows its definition to a pointer, a finger or a keyboard, and leads to it.
+
+    Args:
+        name: as the glossary has it; a word without a definition stays as it is.
+        words: what the page says; empty: the name.
+    """
+    about = glossary().get(name.lower())
+    text = Markup.escape(words or name)
+    if about is None:
+        return text
+    address = context["page"].link(f"glossary.html#{term_anchor(name.lower())}")
+    return Markup('<a class="term" href="{}" data-tip="{}">{}</a>').format(address, about, text)
 
 
 def _totals(site: Site) -> str:

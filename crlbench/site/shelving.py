@@ -77,7 +77,7 @@ def keep(
         "shared": shared,
         "conditions": _conditions(runs),
         "arms": [None if arm is None else _known(packer, arm) for arm in arms],
-        "brief": None if arms[0] is None else packer.pack_alone(make_brief(arms[0])),
+        "brief": None if arms[0] is None else packer.pack_alone(make_brief(arms[0], runs)),
         "has_plan": bool(head["plan"]),
         "small": packer.small.index,
         "large": packer.large.index,

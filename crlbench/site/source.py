@@ -100,6 +100,22 @@ class StoredBoard:
         return ", ".join([whole, *parts])
 
     @property
+    def label(self) -> str:
+        """Its name beside others: the track and version; of the open division with what was
+        changed, never the name of the track alone."""
+        whole = f"{self.board.track} v{self.board.track_version}"
+        if not self.is_open:
+            return whole
+        if 0 < len(self.changed) <= FEW_CHANGES:
+            return self.title
+        return f"{whole}, conditions changed ({self.board.fingerprint[:4]})"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something differs from the track, so that it never ranks."""
+        return self.board.division == "open"
+
+    @property
     def leaves(self) -> dict[str, Any]:
         """Everything that was held fixed, by its path in the fingerprint."""
         return self.runs.runs[0].record.fingerprint.leaves
@@ -142,7 +158,9 @@ class StoredBoard:
     def brief(self, entry: Entry) -> Brief:
         """An entry in short."""
         shelf = self.shelves.get(entry.name)
-        return make_brief(entry) if shelf is None else shelf.brief
+        if shelf is not None:
+            return shelf.brief
+        return make_brief(entry, self.by_entry[entry.name])
 
     def forget(self, entry: Entry) -> None:
         """Drop what was read of its runs' vectors: of many entries they are most of the memory."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from crlbench.base import wording
 from crlbench.pages.dots import ends_strip
 from crlbench.pages.page_stability import LABELS
 from crlbench.site.families import by_recipe
@@ -50,6 +51,8 @@ class Row:
     failures: tuple[tuple[str, int], ...]
     """Rules and how many runs they ended; ``no record`` for runs that vanished."""
     runs: int
+    failing: str
+    """What its share of runs without a failure says; empty where that is not known."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,7 @@ def pages(site: Site) -> Iterator[Page]:
             "boards": boards,
             "parts": list(dict.fromkeys(part for parts in of_labs for part in parts)),
             "number": _number(counts),
+            "failure": LABELS["failure"],
             "stressed": any(lab.stored.board.rules.stressed for board in boards for lab in board),
         },
         section="stability",
@@ -113,6 +117,7 @@ def _lab(stored: StoredBoard, recipe: str) -> Lab | None:
 
 def _row(stored: StoredBoard, entry: Entry, lab: dict[str, Any]) -> Row:
     ranking = stored.board.rankings[entry.recipe]["stability"].ranking
+    failures = _failures(stored, entry)
     return Row(
         name=entry.name,
         model=entry.display_name,
@@ -122,9 +127,20 @@ def _row(stored: StoredBoard, entry: Entry, lab: dict[str, Any]) -> Row:
         shares={label: lab["shares"][label] for label, _ in _parts(stored)},
         drawdown=lab["drawdown"],
         figure=Markup(ends_strip(f"Ends of the seeds of {entry.display_name}", lab["ends"])),
-        failures=_failures(stored, entry),
+        failures=failures,
         runs=lab["runs"],
+        failing="" if stored.board.rules.stressed else _failing(lab, failures),
     )
+
+
+def _failing(lab: dict[str, Any], failures: Sequence[tuple[str, int]]) -> str:
+    """What the share of runs without a failure is an estimate of; empty where it is not known."""
+    share = lab["shares"][LABELS["failure"]]
+    if share is None:
+        return ""
+    seen = sum(count for _, count in failures)
+    rate = wording.percent(1 - share)
+    return f"estimated failure rate {rate} ({seen} of {lab['runs']} seen)"
 
 
 def _failures(stored: StoredBoard, entry: Entry) -> tuple[tuple[str, int], ...]:

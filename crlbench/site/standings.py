@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
-from statistics import fmean
+from dataclasses import dataclass, replace
+from itertools import chain, combinations
 from typing import Any
 
 from markupsafe import Markup
@@ -13,9 +12,10 @@ from markupsafe import Markup
 from crlbench.base import wording
 from crlbench.pages import words
 from crlbench.pages.page_axes import correlations, place, rank_words
-from crlbench.pages.table import Cell, Column
+from crlbench.pages.table import Column
 from crlbench.site import figures
 from crlbench.site.axis_words import ANCHORS, MEANINGS, MEANINGS_2, QUESTIONS
+from crlbench.site.board_columns import COLUMNS, OPTIONAL, Cells, make_cells
 from crlbench.site.briefs import merge_briefs
 from crlbench.site.design_standings import (
     Opened,
@@ -25,13 +25,13 @@ from crlbench.site.design_standings import (
     lines,
     opened,
 )
-from crlbench.site.facets import Facets, choices, facets, model_size, parameters
+from crlbench.site.facets import Facets, choices, facets
 from crlbench.site.reach import (
-    DECODED,
     describe_decoding,
+    describe_leads,
     describe_other_tasks,
+    describe_sharpening,
     describe_start,
-    mean_scores,
 )
 from crlbench.site.source import StoredBoard
 from crlbench.stats.tiers import Leader, Standing
@@ -40,43 +40,8 @@ from crlbench.verdict.design_rows import group_entries
 from crlbench.verdict.entry import Entry
 from crlbench.verdict.ranking import AxisRanking
 
-COLUMNS: dict[Axis | None, tuple[Column, ...]] = {
-    "efficiency": (
-        Column("head", "number", "Head start: 0 at a task's floor, 1 at its ceiling", title="H"),
-        Column("learned", "number", "Area that learning added; E = H + L", title="L"),
-        Column(
-            "known",
-            "number",
-            "Share of L on items that the start model answers rightly when greedy",
-            title="Known",
-            visible=True,
-        ),
-        Column("whole", "number", "Λ over all items, known ones included", title="Λ, all items"),
-        Column("net", "number", "Λ minus Λ under a reward without content", title="Λ*"),
-        Column("taught", "number", "Λ minus Λ paid for agreeing with the start", title="Taught"),
-        Column("sampled", "number", "Sampled score, before → after", title="Sampled"),
-        Column("greedy", "number", "Greedy score, before → after", title="Greedy"),
-    ),
-    "generalization": (
-        Column("id", "number", "Gain on fresh items of the task", title="ID"),
-        Column("hard", "number", "Gain on harder items", title="Hard"),
-        Column("format", "number", "Gain in other wordings", title="Format"),
-        Column("transfer", "number", "Gain on the other tasks", title="Transfer"),
-        Column("forgot", "number", "Loss on what training never touched", title="Forgot"),
-    ),
-    None: (
-        Column("size", "whole", "All weights of the model", title="Parameters", visible=True),
-        Column("seeds", "whole", "Of every task, real arm", title="Seeds", visible=True),
-        Column("failed", "whole", "Runs that failed by a rule or vanished", title="Failed"),
-        Column("badge", about="What the maintainers have proven", title="Badge", visible=True),
-        Column("precision", about="Weights, and what of them is trained", title="Precision"),
-        Column("hardware", about="Class of machine", title="Hardware"),
-        Column("submitter", about="Who answers questions", title="Submitted by"),
-    ),
-}
-"""Columns that a reader may show or hide, of the table of one axis; None for those of all three."""
-OPTIONAL = ("whole", "taught")
-"""Columns that are left out where no entry fills them: those of protocol CRL-2."""
+MOST_COMPARED = 25
+"""Ranked entries of a recipe: for more, all pairs are too many to compare for one sentence."""
 
 
 @dataclass(frozen=True)
@@ -85,10 +50,6 @@ class Flag:
 
     label: str
     about: str
-
-
-Cells = dict[str, Cell]
-"""The cells of an entry by the keys of the columns."""
 
 
 @dataclass(frozen=True)
@@ -104,13 +65,20 @@ class Row:
     leads: bool
     ranks: str
     """``1 to 3``; empty where it has none."""
-    why: str
-    """Why there is no rank; empty where there is one."""
+    standing: str
+    """``preview`` and its like for a row without a rank; empty where it has one."""
+    why: tuple[str, ...]
+    """Why there is no rank, in sentences; empty where there is one."""
+    only: str
+    """``addition only``: the tasks of a row that lacks some which others have; empty for all."""
     provisional: bool
     """Ranked with fewer seeds than a full rank takes."""
     flags: tuple[Flag, ...]
     score: AxisScore
     figure: Markup
+    """Empty for a row that lacks tasks: its score is on another scale."""
+    curve: Markup
+    """Learning curve; on sample efficiency alone."""
     facets: Facets
     cells: Cells
     opened: Opened | None
@@ -127,9 +95,11 @@ class Panel:
     question: str
     meaning: str
     rows: tuple[Row, ...]
-    """Ranked entries, by tier, then by name."""
+    """Ranked entries, by tier, then by estimate."""
     unranked: tuple[Row, ...]
-    """Entries without a rank, by name."""
+    """Entries without a rank, by estimate."""
+    incomplete: tuple[Row, ...]
+    """Entries without some of the tasks that others have: their scores are not comparable."""
     columns: tuple[Column, ...]
     scale: Markup
     """The ticks above the rows."""
@@ -140,6 +110,8 @@ class Panel:
     tiers: int
     leaders: tuple[Row, ...]
     """Tier 1."""
+    best: Row | None
+    """The row with the best estimate where nothing ranks; None without an estimate."""
     luck: str
     """What is left of the leader's estimate after the winner's curse; empty where it has one."""
     claim: str
@@ -171,8 +143,12 @@ class Standings:
     """How alike the axes order the entries, in sentences; empty for few entries."""
     decoding: str
     """Scores before and after training, sampled and greedy; empty where one is not known."""
+    sharpening: tuple[str, str]
+    """Greedy score before and after, and what that says of the gain; empty where not known."""
     known_beyond: Sequence[str]
     """What rows of designs are about; empty under protocol CRL-1."""
+    preview: Sequence[str]
+    """Why no row without a rank has one, in sentences that are true of all of them."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +165,7 @@ def standings(stored: StoredBoard, recipe: str) -> Standings:
     profiles = {name: _describe(stored, unit) for name, unit in units.items()}
     filters = [one for one in choices(t.facets for t in profiles.values()) if len(one[2]) > 1]
     common = _find_common([one.cells for one in profiles.values()])
-    blank = {k for k in OPTIONAL if all(one.cells[k].order is None for one in profiles.values())}
+    blank = {k for k in OPTIONAL if all(one.cells[k].value is None for one in profiles.values())}
     columns = {
         axis: tuple(c for c in group if c not in common and c.key not in blank)
         for axis, group in COLUMNS.items()
@@ -201,10 +177,40 @@ def standings(stored: StoredBoard, recipe: str) -> Standings:
     lams = [brief["lam"] for brief in briefs]
     start, decoding = describe_start(briefs, lams), describe_decoding(briefs)
     alike = correlations(stored.board, recipe)
-    beyond = known_beyond(stored.board, recipe)
+    beyond, shared = known_beyond(stored.board, recipe), _shared_reasons(panels[0])
     return Standings(
-        stored, recipe, panels, filters, every_column, labels, start, alike, decoding, beyond
+        stored=stored,
+        recipe=recipe,
+        panels=tuple(_without(panel, shared) for panel in panels),
+        filters=filters,
+        columns=every_column,
+        shared=labels,
+        start=start,
+        alike=alike,
+        decoding=decoding,
+        sharpening=describe_sharpening(briefs),
+        known_beyond=beyond,
+        preview=shared,
     )
+
+
+def _shared_reasons(panel: Panel) -> tuple[str, ...]:
+    """Sentences that every row without a rank has; none where there is a single one."""
+    rows = (*panel.unranked, *panel.incomplete)
+    if len(rows) < 2:
+        return ()
+    return tuple(one for one in rows[0].why if all(one in row.why for row in rows))
+
+
+def _without(panel: Panel, sentences: Sequence[str]) -> Panel:
+    """The panel, its rows without reasons that stand elsewhere."""
+
+    def shorter(rows: Sequence[Row]) -> tuple[Row, ...]:
+        return tuple(
+            replace(row, why=tuple(one for one in row.why if one not in sentences)) for row in rows
+        )
+
+    return replace(panel, unranked=shorter(panel.unranked), incomplete=shorter(panel.incomplete))
 
 
 Unit = Sequence[Entry]
@@ -223,7 +229,7 @@ def _describe(stored: StoredBoard, unit: Unit) -> _Profile:
     entry = unit[0]
     run, badge = stored.by_entry[entry.name][0], stored.badges[entry.name]
     entry_facets = facets(run, badge, words.STANDINGS[entry.standing])
-    return _Profile(entry_facets, _cells(stored, unit, entry_facets))
+    return _Profile(entry_facets, make_cells(stored, unit, entry_facets))
 
 
 def _find_common(rows: Sequence[Cells]) -> dict[Column, str]:
@@ -252,13 +258,21 @@ def _panel(
         name: unit[0].axes[axis] if designs is None else designs.row(name).score
         for name, unit in units.items()
     }
-    x = figures.score_scale(list(scores.values()), ANCHORS[axis])
+    tasks = {name: set(unit[0].task_names) for name, unit in units.items()}
+    most = max(tasks.values(), key=len)
+    lacking = {name for name, having in tasks.items() if having < most and name not in ranked}
+    drawn = [score for name, score in scores.items() if name not in lacking]
+    x = figures.score_scale(drawn, ANCHORS[axis])
     rows = [
-        _row(stored, name, unit, scores[name], ranked.get(name), axis_ranking, profiles[name], x)
+        _row(
+            *(stored, name, unit, scores[name], ranked.get(name), axis_ranking, profiles[name]),
+            None if name in lacking else x,
+        )
         for name, unit in units.items()
     ]
     order = {name: place for place, name in enumerate(ranked)} if designs is not None else {}
-    rows.sort(key=lambda row: (row.tier or 0, order.get(row.name, 0), row.name))
+    rows.sort(key=lambda row: (row.tier or 0, order.get(row.name, 0), *_by_estimate(row)))
+    incomplete = [row for row in rows if row.only]
     leaders = tuple(row for row in rows if row.tier == 1)
     claim, sentence, other = _answers(stored, recipe, axis, leaders)
     signs = stored.board.signs
@@ -269,13 +283,15 @@ def _panel(
         question=QUESTIONS[axis],
         meaning=(MEANINGS if signs == AXIS_SIGNS else MEANINGS_2)[axis],
         rows=tuple(row for row in rows if row.tier is not None),
-        unranked=tuple(row for row in rows if row.tier is None),
+        unranked=tuple(row for row in rows if row.tier is None and not row.only),
+        incomplete=tuple(incomplete),
         columns=(*columns.get(axis, ()), *columns[None]),
         scale=Markup(figures.score_axis(f"Axis of {AXIS_WORDS[axis]}", x)),
         grid=figures.score_grid(x),
         reason=wording.sentence(stored.board.unranked or axis_ranking.ranking.reason),
         tiers=len(axis_ranking.ranking.anchors),
         leaders=leaders,
+        best=next((row for row in rows if not row.only and row.score.value is not None), None),
         luck=_luck(signs[axis], axis_ranking.ranking.leader, rows),
         claim=claim,
         all_tie=1 < len(leaders) == len(ranked),
@@ -283,6 +299,12 @@ def _panel(
         elsewhere=other,
         lines=() if designs is None else lines(designs),
     )
+
+
+def _by_estimate(row: Row) -> tuple[float, str]:
+    """The highest first; what has none comes last; names among equals."""
+    value = row.score.value
+    return (float("inf") if value is None else -value, row.name)
 
 
 def _answers(
@@ -294,6 +316,7 @@ def _answers(
     if designs is None:
         first, behind = leader_and_others(stored, recipe, axis)
         other = describe_other_tasks(axis, first, behind, stored.pairs) if first else ""
+        other = describe_leads(axis, ranked_pairs(stored, recipe, axis), stored.pairs) or other
         return (*_answer(leaders, len(standings)), other)
     names = [row.display_name for row in leaders]
     lower = [standing.model for standing in standings if standing.tier > 1]
@@ -317,6 +340,16 @@ def leader_and_others(
     return None if first is None else by_name[first], behind
 
 
+def ranked_pairs(stored: StoredBoard, recipe: str, axis: Axis) -> list[tuple[Entry, Entry]]:
+    """All pairs of ranked entries, which say how far an order reaches; none where rows are
+    designs, or where they are too many to compare."""
+    found = stored.board.rankings[recipe][axis]
+    names = {standing.model for standing in found.ranking.standings}
+    if found.designs is not None or len(names) > MOST_COMPARED:
+        return []
+    return [*combinations([e for e in stored.entries(recipe) if e.name in names], 2)]
+
+
 def _luck(sign: str, leader: Leader | None, rows: Sequence[Row]) -> str:
     if leader is None or leader.shrunken is None:
         return ""
@@ -337,8 +370,12 @@ def _row(
     standing: Standing | None,
     axis_ranking: AxisRanking,
     profile: _Profile,
-    x: figures.Scale,
+    x: figures.Scale | None,
 ) -> Row:
+    """
+    Args:
+        x: of the figures; None for a row that lacks tasks.
+    """
     entry, designs, axis = unit[0], axis_ranking.designs, axis_ranking.axis
     of_designs = None if designs is None else designs.row(name)
     display_name = entry.display_name if of_designs is None else of_designs.display_name
@@ -352,82 +389,43 @@ def _row(
         tier=tier,
         leads=name in axis_ranking.ranking.anchors,
         ranks="" if standing is None else rank_words(standing.ranks).split(" ", 1)[1],
-        why="" if standing is not None else _why(stored, entry, axis),
+        standing="" if standing is not None else words.STANDINGS[entry.standing],
+        why=() if standing is not None else _why(stored, entry, axis),
+        only="" if x is not None else f"{wording.listed(list(entry.task_names))} only",
         provisional=entry.standing == "provisional" and len(unit) == 1,
         flags=tuple(_flags(unit, axis)),
         score=score,
-        figure=Markup(figures.score_row(label, score, x, strong=tier == 1)),
+        figure=Markup("" if x is None else figures.score_row(label, score, x, tier == 1)),
+        curve=_curve(stored, unit) if axis == AXES[0] else Markup(),
         facets=profile.facets,
         cells=profile.cells,
         opened=None if designs is None or of_designs is None else opened(of_designs, designs),
     )
 
 
-def _why(stored: StoredBoard, entry: Entry, axis: Axis) -> str:
+def _curve(stored: StoredBoard, unit: Unit) -> Markup:
+    """The learning curve of an entry; of several checkpoints that of the first."""
+    curve = stored.brief(unit[0])["curve"]
+    return Markup("" if curve is None else figures.curve_row(curve))
+
+
+def _why(stored: StoredBoard, entry: Entry, axis: Axis) -> tuple[str, ...]:
     """What keeps an entry from a rank, in sentences; at length in the first table alone."""
     score = entry.axes[axis]
     lack = [wording.sentence(score.reason)] if score.reason else []
     if stored.board.unranked is None and entry.ranks:
-        return " ".join((*place(entry, stored.board, axis), *lack))
-    kind = wording.sentence(words.STANDINGS[entry.standing])
-    return " ".join((kind, *(entry.why if axis == AXES[0] else ()), *lack))
+        return (*place(entry, stored.board, axis), *lack)
+    return (*(entry.why if axis == AXES[0] else ()), *lack)
 
 
 def _flags(unit: Unit, axis: Axis) -> Iterator[Flag]:
     failed = [cell for entry in unit for cell in (*entry.failed, *entry.vanished)]
     if failed:
-        about = "It stays in: from the failure on it counts as the floor, as knowing nothing"
+        about = "It counts: from the failure on it scores the floor, or the start score if lower"
         yield Flag(f"{len(failed)} failed", f"{wording.listed(failed)}. {about}")
     placebo = unit[0].placebo
     if axis == "efficiency" and placebo is not None and placebo.elicitation:
         yield Flag("mostly elicitation", "A reward without content brings more than a quarter of Λ")
-
-
-def _cells(stored: StoredBoard, unit: Unit, entry_facets: Facets) -> Cells:
-    """Of several checkpoints, numbers are means over those that have one; failures add up."""
-    entry, subject = unit[0], stored.by_entry[unit[0].name][0].subject
-    failures = sum(len(one.failed) + len(one.vanished) for one in unit)
-    rows = [_scores(stored, one) for one in unit]
-    scores = {key: _mean([row[key] for row in rows]) for key in rows[0]}
-    briefs = [stored.brief(one) for one in unit]
-    ends = {key: mean_scores(briefs, split) for key, split in DECODED.items()}
-    texts = {
-        "badge": entry_facets.badge,
-        "precision": entry_facets.precision,
-        "hardware": entry_facets.hardware,
-        "submitter": stored.submitters[entry.name],
-    }
-    seeds = min(one.n for one in unit)
-    return {
-        **{key: Cell(wording.number(value), value) for key, value in scores.items()},
-        **{key: Cell(_arrow(pair), pair and pair[1]) for key, pair in ends.items()},
-        **{key: Cell(text, text) for key, text in texts.items()},
-        "size": Cell(parameters(subject), model_size(subject)),
-        "seeds": Cell(str(seeds), seeds),
-        "failed": Cell(str(failures), failures),
-    }
-
-
-def _scores(stored: StoredBoard, entry: Entry) -> dict[str, float | None]:
-    """The numbers of one entry by the keys of their columns."""
-    brief, novelty = stored.brief(entry), entry.novelty
-    numbers = brief["numbers"]
-    scores = {"head": numbers["H"], "learned": numbers["L"]}
-    scores["net"] = None if entry.placebo is None else entry.placebo.net.value
-    scores["whole"] = brief["lam"] if entry.axes["efficiency"].new else None
-    scores["taught"] = entry.mode and entry.mode.net.value
-    scores["known"] = novelty and novelty.known_share
-    return {**scores, **brief["parts"], "forgot": numbers["forgot"]}
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    """The mean of those that are known; a single one as it is."""
-    known = [value for value in values if value is not None]
-    return known[0] if len(known) == 1 else fmean(known) if known else None
-
-
-def _arrow(ends: tuple[float, float] | None) -> str:
-    return "–" if ends is None else " → ".join(map(wording.number, ends))
 
 
 def _answer(leaders: Sequence[Row], ranked: int) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -66,6 +67,13 @@ def describe_value(value: Any) -> str:
 
 def _is_part(value: Any) -> bool:
     return isinstance(value, Mapping) and isinstance(value.get(PART), str)
+
+
+def recipe_words(recipe: str) -> str:
+    """``gspo, clip high 0.04`` of ``gspo+clip.high=0.04``: a recipe with its flips for people."""
+    base, *flips = recipe.split(PLUS)
+    marked = (re.sub(r"(?<=\D)\.|[=:]", " ", flip) for flip in flips)
+    return ", ".join((base, *marked))
 
 
 def base_of(recipe: str, with_results: Sequence[str], main: str) -> str | None:

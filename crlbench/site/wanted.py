@@ -11,7 +11,7 @@ from crlbench.site.families import Family, families
 from crlbench.site.pairs import Wanted
 from crlbench.site.recipes import common_tasks
 from crlbench.site.source import Site, StoredBoard
-from crlbench.site.standings import leader_and_others
+from crlbench.site.standings import leader_and_others, ranked_pairs
 from crlbench.verdict.axes import AXES
 
 
@@ -33,6 +33,7 @@ def _of_board(stored: StoredBoard) -> Iterator[Wanted]:
             leader, behind = leader_and_others(stored, recipe, axis)
             if leader is not None:
                 yield from (Wanted(leader, entry) for entry in behind)
+            yield from (Wanted(*pair) for pair in ranked_pairs(stored, recipe, axis))
 
 
 def _of_recipes(family: Family) -> Iterator[Wanted]:

@@ -134,11 +134,13 @@ class CriticObjective(SoftObjective):
         A completion that was cut off goes on in the state after its last token.
         """
         prior = self.prior(longer)
+        q1, q2 = self.target(self.passes.inputs(longer))
         return self.recipe.soft_losses.target(
             torch.where(states.is_last, paid[states.row], 0.0),
             states.is_last & finished[states.row],
             states.after(self.distribution(longer)),
-            *(states.after(q) for q in self.target(self.passes.inputs(longer))),
+            states.after(q1),
+            states.after(q2),
             self.alpha,
             None if prior is None else states.after(prior),
         )

@@ -25,11 +25,12 @@ class TwinCritic(nn.Module):
         super().__init__()
         self.trunk: Any = copy.deepcopy(policy.backbone).requires_grad_(False)
         self.trunk.get_decoder().requires_grad_(True)
-        self.heads = nn.ModuleList(nn.Linear(policy.width, words) for _ in range(2))
-        for number, head in enumerate(self.heads):
+        heads = [nn.Linear(policy.width, words) for _ in range(2)]
+        for number, head in enumerate(heads):
             generator = torch.Generator().manual_seed(derive(seed, "critic", number))
             head.weight.data.normal_(std=SCALE, generator=generator)
             head.bias.data.zero_()
+        self.heads = nn.ModuleList(heads)
 
     def forward(self, batch: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
         """(B, T, V) float32 of each critic, of the state before each token.

@@ -4,7 +4,7 @@
   "use strict";
   const form = document.querySelector("[data-controls]");
   const FIRST = "tier";
-  const FEW = 60;
+  const FEW = window.matchMedia("(max-width: 44rem)").matches ? 8 : 60;
   const texts = new Intl.Collator("en", { numeric: true });
   let order = FIRST;
   let everything = false;
@@ -133,6 +133,8 @@
         const head = heads.get(box.value);
         if (!head) return;
         const rows = groups.flatMap((group) => group.rows);
+        const label = head.cell.textContent.trim(); // a phone writes it before the value
+        rows.forEach(({ cells }) => { cells[head.index].dataset.label = label; });
         [head.cell, ...rows.map(({ cells }) => cells[head.index])].forEach((cell) => {
           cell.hidden = !box.checked;
         });

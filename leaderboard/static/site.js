@@ -1,5 +1,5 @@
-// What every page has: the switch between light and dark, buttons that copy the address, and a menu
-// that begins where the reader is.
+// What every page has: the switch between light and dark, buttons that copy the address, words with
+// a definition, and a menu that begins where the reader is.
 (function () {
   "use strict";
   var root = document.documentElement;
@@ -36,6 +36,17 @@
     var place = here.getBoundingClientRect().left - menu.getBoundingClientRect().left;
     menu.scrollLeft += place - (menu.clientWidth - here.offsetWidth) / 2;
   }
+
+  // A finger has no hover: its first touch shows the definition, the second one follows the link.
+  var shown = null;
+  document.addEventListener("click", function (event) {
+    var term = event.target.closest(".term");
+    if (term && event.pointerType === "touch" && term !== shown) {
+      event.preventDefault();
+      term.focus();
+    }
+    shown = term;
+  });
 
   document.querySelectorAll("[data-copy-link]").forEach(function (copy) {
     var label = copy.textContent;

@@ -19,6 +19,7 @@ from crlbench.errors import ValidationError
 from crlbench.pages.table import Cell
 from crlbench.site import facets, figures, home
 from crlbench.site.build import build
+from crlbench.site.costs import cost_words
 from crlbench.site.reading import read_site
 from crlbench.site.source import Site
 from crlbench.site.standings import Panel, _luck, standings
@@ -27,6 +28,7 @@ from crlbench.verdict.axes import AXES
 from crlbench.verdict.resources import known_track
 from tests.site import screenshot
 from tests.site.simulated import TASKS, submit
+from tests.site.stored import site_of
 from tests.support.simulate import Plan, write_board
 
 
@@ -56,9 +58,9 @@ def test_a_board_without_scores_has_an_axis_from_0_to_1():
         assert (scale.low, scale.high) == (0.0, 1.0)
 
 
-def test_rows_stand_by_tier_and_then_by_name(panels: Mapping[str, Panel]):
+def test_rows_stand_by_tier_and_then_by_estimate(panels: Mapping[str, Panel]):
     for panel in panels.values():
-        places = [(row.tier, row.name) for row in panel.rows]
+        places = [(row.tier, -row.score.value) for row in panel.rows]
         assert places == sorted(places)
         assert [row.model for row in panel.unranked] == ["tiny-neox@00000000"]
 
@@ -96,7 +98,8 @@ def test_luck_is_told_where_it_changes_the_number(panels: Mapping[str, Panel]):
 
 def test_a_preview_says_why_it_has_no_rank(panels: Mapping[str, Panel]):
     (row,) = panels["efficiency"].unranked
-    assert row.why.startswith("Preview. ") and "this has 2" in row.why and "placebo" in row.why
+    assert row.standing == "preview"
+    assert "this has 2" in row.why[0] and any("placebo" in sentence for sentence in row.why)
     assert row.ranks == "" and row.tier is None
 
 
@@ -146,6 +149,61 @@ def test_greedy_scores_stand_beside_sampled_ones(
             assert cell.text == f"{start:.3f} → {end:.3f}" and cell.value == pytest.approx(end)
     assert whole > 1
     assert "Decoded greedily: 0." in files["index.html"].decode()
+
+
+def test_costs_are_those_of_the_records(site: Site, panels: Mapping[str, Panel]):
+    for row in panels["efficiency"].rows:
+        by_task: dict[str, list[float]] = {}
+        memory = []
+        for run in site.boards[0].arm(row.name, "real"):
+            if run.status.state == "completed":
+                volatile = run.record.volatile
+                by_task.setdefault(run.task, []).append(max(volatile["wall_s"]))
+                memory.append(volatile.get("peak_memory_bytes"))
+        seconds = sum(map(fmean, by_task.values()))
+        assert row.cells["cost"].value == pytest.approx(seconds)
+        assert set(memory) == {None} and row.cells["cost"].text.endswith(" min")
+    assert cost_words({"seconds": 102.0, "memory": 782e6}) == "1.7 min, 782 MB"
+    assert cost_words({"seconds": None, "memory": None}) == wording.NONE
+
+
+def test_a_curve_is_the_mean_over_tasks_and_seeds(site: Site, panels: Mapping[str, Panel]):
+    (row,) = [one for one in panels["efficiency"].rows if one.model.startswith("tiny-gemma")]
+    entry = site.boards[0].board.entry(row.name)
+    curve = site.boards[0].brief(entry)["curve"]
+    for side, place in ((0, 0), (-1, -1)):
+        u = fmean(
+            fmean((seed.curve.score[side] - task.floor) / (task.ceiling - task.floor)
+                  for seed in task.seeds)
+            for task in entry.tasks
+        )
+        assert curve["mean"][place] == pytest.approx(u)
+    lines = zip(*map(curve.get, ("low", "mean", "high")), strict=True)
+    assert all(low <= mean <= high for low, mean, high in lines)
+    assert 'class="mean"' in row.curve and panels["stability"].rows[0].curve == ""
+
+
+def test_previews_say_once_what_they_lack_and_missing_tasks_stand_apart(tmp_path: Path):
+    plan = Plan(tasks=TASKS, board=TASKS, items=16, seeds=2, track_version=1)
+    one = replace(plan, model="tiny-qwen2", tasks=TASKS[:1])
+    more = replace(plan, model="tiny-phi", slope=2.0)
+    found = standings(site_of(tmp_path, plan, one, more).boards[0], "ppo")
+    assert any("this has 2" in sentence for sentence in found.preview)
+    panel = found.panels[0]
+    assert [row.model for row in panel.unranked] == ["tiny-phi", "tiny-llama"]
+    assert [row.model for row in panel.incomplete] == ["tiny-qwen2"]
+    (apart,) = panel.incomplete
+    assert apart.only == "addition only" and apart.figure == ""
+    assert panel.best is not None and panel.best.model == "tiny-phi"
+    for row in (*panel.unranked, apart):
+        assert not set(row.why) & set(found.preview)
+    assert any("Tasks of the track without a run" in sentence for sentence in apart.why)
+
+
+def test_a_board_of_other_conditions_has_a_name_of_its_own(site: Site):
+    changed = [replace(s, board=replace(s.board, division="open")) for s in site.boards]
+    labels = [stored.label for stored in (site.boards[0], *changed)]
+    assert len(set(labels)) == len(labels) and labels[0] == "mini v1"
 
 
 def test_other_boards_and_recipes_are_one_click_away(files: Mapping[str, bytes], site: Site):

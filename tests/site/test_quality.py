@@ -37,6 +37,8 @@ LOOKS = [
     pytest.param(360, "dark", marks=pytest.mark.slow),
     pytest.param(1280, "dark", marks=(pytest.mark.slow, pytest.mark.full)),
     pytest.param(360, "light", marks=(pytest.mark.slow, pytest.mark.full)),
+    pytest.param(768, "light", marks=(pytest.mark.slow, pytest.mark.full)),
+    pytest.param(768, "dark", marks=(pytest.mark.slow, pytest.mark.full)),
 ]
 """Each width and each theme in CI, the other pairs in full."""
 
@@ -92,6 +94,43 @@ def test_a_phone_shows_where_in_the_menu_it_is(look: Guest, page: Kind):
         pytest.skip("a page outside of the menu")
     box = look(page.path, width=360).locator(".bar [aria-current]").bounding_box()
     assert box["x"] >= 0 and box["x"] + box["width"] <= 360
+
+
+SCREENS = {
+    "home.html.j2", "model.html.j2", "recipes.html.j2", "model_recipes.html.j2", "task.html.j2",
+    "guide.html.j2", "updates.html.j2", "boards.html.j2",
+}
+"""Pages that a reader meets first; records in full are as long as they are."""
+
+
+@browser
+def test_a_phone_scrolls_at_most_twelve_screens(look: Guest, page: Kind, pages: Mapping[str, Kind]):
+    if page not in [pages[name] for name in SCREENS]:
+        pytest.skip("a page of records")
+    found = look(page.path, width=390)
+    found.set_viewport_size({"width": 390, "height": 844})
+    found.evaluate("document.querySelectorAll('details').forEach(d => { d.open = false; })")
+    assert found.evaluate("document.documentElement.scrollHeight") <= 12 * 844
+
+
+@browser
+def test_nothing_moves_while_a_page_loads(
+    visit: Visitor, page: Kind, pages: Mapping[str, Kind]
+):
+    if page not in [pages[name] for name in SCREENS]:
+        pytest.skip("a page of records")
+    shift = """new Promise(found => { let sum = 0;
+        new PerformanceObserver(list => list.getEntries().forEach(one => { sum += one.value; }))
+            .observe({type: 'layout-shift', buffered: true});
+        requestAnimationFrame(() => requestAnimationFrame(() => found(sum))); })"""
+    assert visit(page.path).evaluate(shift) < 0.02
+
+
+def test_links_of_a_page_can_be_shared(files: Mapping[str, bytes], page: Kind):
+    tree = html5lib.parse(files[page.path].decode(), namespaceHTMLElements=False)
+    found = {one.get("property"): one.get("content") for one in tree.iter("meta")}
+    assert found["og:title"] == tree.find("head/title").text and found["og:description"]
+    assert "og:image" not in found, "its address is only known where that of the site is"
 
 
 @browser

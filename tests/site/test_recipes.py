@@ -159,6 +159,16 @@ def test_what_helps_most_says_against_what(board: Techniques, files: Mapping[str
     assert "better than ppo for Tiny Llama" in files["recipes.html"].decode()
 
 
+def test_the_conclusion_is_about_whole_recipes(board: Techniques, files: Mapping[str, bytes]):
+    (row,) = [row for row in board.groups[0].rows if row.recipe == "grpo"]
+    (effect,) = [cell.effects["efficiency"] for cell in row.cells.values() if cell.effects]
+    by = wording.number(effect.effect.value)
+    assert (effect.call, board.sentence) == ("better", f"Better than ppo, by {by}: grpo.")
+    assert FLIP not in [recipe for recipe, *_ in board.answers[0].helpful]
+    text = files["recipes.html"].decode()
+    assert board.sentence in text and "grpo, clip ppo-clip high 0.28" in text and FLIP in text
+
+
 def test_a_rate_is_told_on_the_other_axes_too(
     site: Site, board: Techniques, files: Mapping[str, bytes]
 ):

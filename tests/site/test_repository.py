@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from crlbench import cli
+from crlbench.commands.leaderboard import _remote
 from crlbench.site import home, runs
 from crlbench.site.pages import whole
 from crlbench.site.repository import Repository
@@ -39,3 +42,21 @@ def test_pages_lead_to_the_repository_where_it_is_known(site: Site):
 def test_an_address_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]):
     assert cli.main(["leaderboard", "build", "--source-url", "github.com/org/name"]) == 2
     assert "--source-url github.com/org/name: give the whole address" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("remote", "address"),
+    [
+        ("https://example.org/org/name.git", ADDRESS),
+        ("git@example.org:org/name.git", ADDRESS),
+        ("ssh://git@example.org/org/name", ADDRESS),
+        ("https://user:secret@example.org/org/name", ""),
+        ("/somewhere/on/a/disk", ""),
+    ],
+)
+def test_the_address_is_that_of_the_remote(tmp_path: Path, remote: str, address: str):
+    git = ["git", "-C", str(tmp_path)]
+    subprocess.run([*git, "init", "-q"], check=True)
+    assert _remote(tmp_path) == ""
+    subprocess.run([*git, "remote", "add", "origin", remote], check=True)
+    assert _remote(tmp_path) == address

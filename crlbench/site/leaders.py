@@ -1,0 +1,170 @@
+"""Who leads in each class of size, over all boards: the answer of the first screen.
+
+A class without a ranked entry shows its best preview, and says that it is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from crlbench.base import wording
+from crlbench.pages import words
+from crlbench.site.costs import cost_words
+from crlbench.site.facets import brief_name, model_size
+from crlbench.site.models import Model, models
+from crlbench.site.reach import DECODED, MIN_ENTRIES, mean_scores
+from crlbench.site.source import Site, StoredBoard
+from crlbench.stats.correlations import spearman
+from crlbench.verdict.entry import Entry
+
+CLASSES = (
+    (3.05e6, "Up to 3M"),
+    (0.1e9, "3M to 100M"),
+    (0.55e9, "100M to 0.5B"),
+    (1e9, "0.5B to 1B"),
+    (float("inf"), "1B and more"),
+)
+"""Upper ends of the classes, in parameters; half a billion is a name for up to 0.55."""
+
+
+class Member(NamedTuple):
+    """An entry of a class, on the board that speaks for it."""
+
+    stored: StoredBoard
+    entry: Entry
+
+    @property
+    def tier(self) -> int | None:
+        """Its tier on sample efficiency; None without a rank."""
+        rankings = self.stored.board.rankings[self.entry.recipe]
+        return rankings["efficiency"].ranking.tier(self.entry.name)
+
+    @property
+    def lam(self) -> float:
+        value = self.entry.axes["efficiency"].value
+        return float("-inf") if value is None else value
+
+
+def size_class(parameters: int) -> str:
+    """The class of a number of parameters."""
+    return next(label for most, label in CLASSES if parameters <= most)
+
+
+def size_leaders(site: Site) -> list[dict[str, Any]]:
+    """A card for each class that has a result, and one for the models of the catalogue that are
+    larger than all of them, as plain text."""
+    cards, last = list[dict[str, Any]](), 0
+    for place, (_, label) in enumerate(CLASSES, start=1):
+        if members := _members(site, label):
+            cards.append({"label": label, **_leader(members)})
+            last = place
+    beyond = [label for _, label in CLASSES[last:]]
+    waiting = [m for m in models(site).values() if m.size and size_class(m.size) in beyond]
+    if waiting:
+        least = beyond[0].partition(" to ")[0].removesuffix(" and more")
+        label = f"{least} and more" if last else "All sizes"
+        cards.append({"label": label, "entry": "", "ranked": False, "waiting": _waiting(waiting)})
+    return cards
+
+
+def describe_carrying(site: Site) -> str:
+    """Whether the order of families at one size holds at the next, in a sentence; empty where
+    only one class has results."""
+    by_class = [(label, _by_family(_members(site, label))) for _, label in CLASSES]
+    (small, first), (large, second) = ([one for one in by_class if one[1]] + [("", {})] * 2)[:2]
+    if not second:
+        return ""
+    common = sorted(first.keys() & second.keys())
+    question = f"Does the order at {_lower(small)} hold at {_lower(large)}?"
+    rho = None
+    if len(common) >= MIN_ENTRIES:
+        rho = spearman([first[name] for name in common], [second[name] for name in common])
+    if rho is None:
+        have = "family has" if len(common) == 1 else "families have"
+        return (
+            f"{question} Not known: {len(common) or 'no'} {have} results at both sizes, and a "
+            f"comparison needs {MIN_ENTRIES}."
+        )
+    return f"{question} Rank correlation {wording.number(rho, 2)} over {len(common)} families."
+
+
+def _lower(label: str) -> str:
+    return label[:1].lower() + label[1:]
+
+
+def _members(site: Site, label: str) -> list[Member]:
+    """The entries of a class on the first board that has some, with that board's first recipe."""
+    for stored in site.boards:
+        if stored.is_open or stored.track == "unknown":
+            continue
+        members = [
+            Member(stored, entry)
+            for entry in stored.entries(stored.recipes[0])
+            if size_class(model_size(stored.by_entry[entry.name][0].subject)) == label
+        ]
+        if members:
+            return members
+    return []
+
+
+def _by_family(members: Iterable[Member]) -> dict[str, float]:
+    """The highest Λ of each family."""
+    best: dict[str, float] = {}
+    for member in members:
+        family = member.entry.family
+        best[family] = max(member.lam, best.get(family, float("-inf")))
+    return best
+
+
+def _leader(members: Sequence[Member]) -> dict[str, Any]:
+    """The entry of the best tier with the best estimate, or the best preview with most tasks."""
+    ranked = [one for one in members if one.tier is not None]
+    most = max(len(one.entry.task_names) for one in members)
+    previews = [one for one in members if len(one.entry.task_names) == most]
+    first = max(ranked or previews, key=lambda one: (-(one.tier or 0), one.lam))
+    tied = [one for one in ranked if one.tier == first.tier]
+    stored, entry = first
+    score = entry.axes["efficiency"]
+    return {
+        "entry": entry.name,
+        "model": entry.model,
+        "recipe": entry.recipe,
+        "board": stored.id,
+        "title": stored.label,
+        "slug": stored.by_entry[entry.name][0].subject.slug,
+        "name": entry.display_name,
+        "chip": _chip(first, len(tied), len(members)),
+        "ranked": bool(ranked),
+        "score": f"{score.sign} {wording.number(score.value)} {words.span(score.interval)}".strip(),
+        "lines": [*_lines(stored, entry)],
+        "waiting": "",
+    }
+
+
+def _chip(first: Member, tied: int, members: int) -> str:
+    if first.tier is None:
+        return words.STANDINGS[first.entry.standing]
+    return f"tie of {tied} of {members}" if tied > 1 else f"first of {members}"
+
+
+def _lines(stored: StoredBoard, entry: Entry) -> Iterator[str]:
+    """Scores before and after training, what they are over, and what they cost."""
+    brief = stored.brief(entry)
+    ends = {name: mean_scores([brief], split) for name, split in DECODED.items()}
+    parts = [
+        f"{name} {' → '.join(wording.number(end, 2) for end in pair)}"
+        for name, pair in ends.items()
+        if pair is not None
+    ]
+    tasks = list(entry.task_names)
+    over = tasks[0] if len(tasks) == 1 else f"{len(tasks)} tasks"
+    yield f"On {over}, {wording.count(entry.n, 'seed')}: {', '.join(parts) or 'no score'}."
+    if (cost := cost_words(brief["cost"])) != wording.NONE:
+        yield f"Cost a seed: {cost}."
+
+
+def _waiting(waiting: Sequence[Model]) -> str:
+    smallest = sorted(waiting, key=lambda model: (model.size or 0, model.slug))
+    names = wording.listed([brief_name(model.identity.display_name) for model in smallest], 3)
+    return f"No result yet. Ready to run: {names}."
