@@ -205,7 +205,8 @@ def _stages(cells: Sequence[Cell], figures: Mapping[str, Figures]) -> list[dict[
         seconds = _stage_seconds(cell, figures[cell.model])
         for stage in cell.recipe_config["stages"]:
             last = stage["name"] not in seconds
-            online = math.prod(budget.values()) if stage.get("reward") == "gold" else 0
+            pays = stage.get("reward") == "gold" or stage.get("data") == "own"
+            online = math.prod(budget.values()) if pays else 0
             judged = preference["prompts"] * preference["per_prompt"]
             rows.append(
                 {
@@ -218,7 +219,7 @@ def _stages(cells: Sequence[Cell], figures: Mapping[str, Figures]) -> list[dict[
                     if last
                     else seconds[stage["name"]],
                     "verdicts": judged if stage["kind"] == "collect" else online,
-                    "demonstrations": preference["demos"] if stage["kind"] == "supervised" else 0,
+                    "demonstrations": preference["demos"] if stage.get("data") == "demos" else 0,
                 }
             )
     return rows

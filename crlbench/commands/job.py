@@ -284,6 +284,7 @@ def plan_of(
             task has none.
     """
     from crlbench.algo import recipes
+    from crlbench.algo.chain import Chain
     from crlbench.stages.check import check_recipe
 
     check_recipe(
@@ -300,7 +301,8 @@ def plan_of(
     if opening(chosen):
         control = board.control | leaves_of(chosen.config)
         board = replace(board, division="open", control=control)
-        check_frozen(chosen.name, chosen.config, board, tasks, settings.arm, catalog)
+        if not isinstance(chosen.recipe, Chain):
+            check_frozen(chosen.name, chosen.config, board, tasks, settings.arm, catalog)
     if board.conditions.data.reward == "process":
         _require_credit_of_steps(chosen.recipe, tasks, catalog)
     _check_arms(settings.arm, chosen, tasks, catalog)

@@ -100,6 +100,13 @@ class PairStats(FrozenStats, total=False):
     kept_mass: Annotated[float, "geometric mean of pi(chosen) + pi(rejected), over its start value"]
 
 
+class OwnPairStats(PairStats, total=False):
+    """An iteration on pairs of the policy's own completions; tokens and bytes are those of all
+    completions, in a pair or not."""
+
+    pairs: Annotated[float, "pairs that the iteration's completions gave"]
+
+
 class EpisodeStats(TypedDict, total=False):
     """One iteration's episodes, of a task of several turns; absent where there are none."""
 
@@ -122,15 +129,17 @@ ROLLOUT_STATS = meanings(RolloutStats)
 UPDATE_STATS = STEP_STATS | ROLLOUT_STATS
 FROZEN_STATS = meanings(FrozenStats)
 PAIR_STATS = meanings(PairStats)
+OWN_PAIR_STATS = meanings(OwnPairStats)
 STATS: Mapping[Source, Mapping[str, str]] = {
     "rewards": UPDATE_STATS,
     "pairs": PAIR_STATS,
     "demonstrations": FROZEN_STATS,
+    "own-pairs": OWN_PAIR_STATS,
 }
 """The figures of an iteration, by what is learned from."""
 EPISODE_STATS = meanings(EpisodeStats)
 """Columns that the records of environments have besides."""
-_OF_PAIRS = {name: text for name, text in PAIR_STATS.items() if name not in UPDATE_STATS}
+_OF_PAIRS = {name: text for name, text in OWN_PAIR_STATS.items() if name not in UPDATE_STATS}
 ALL_STATS = UPDATE_STATS | _OF_PAIRS | EPISODE_STATS
 """Every column that any record has."""
 

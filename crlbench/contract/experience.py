@@ -4,10 +4,12 @@
 rewards            completions that the policy samples, and what they are paid
 pairs              frozen answers, of which one of two is preferred
 demonstrations     frozen answers that are imitated
+own-pairs          completions that the policy samples, of which one of two is preferred
 =================  ============================================================================
 
-A budget counts completions. Of frozen answers it counts those that are read, so that every recipe
-on a board learns from equally many.
+A chain of stages learns from what its last stage learns from. A budget counts completions. Of
+frozen answers it counts those that are read, so that every recipe on a board learns from equally
+many.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import Any, Literal
 
 from crlbench.contract.conditions import Budget
 
-Source = Literal["rewards", "pairs", "demonstrations"]
+Source = Literal["rewards", "pairs", "demonstrations", "own-pairs"]
 FROZEN: Mapping[Source, int] = {"pairs": 2, "demonstrations": 1}
 """Sources that are frozen, with the answers that each prompt has."""
 LEAF = "experience"
@@ -27,7 +29,12 @@ _AXES: Mapping[str, Source] = {"pair_loss": "pairs", "likelihood": "demonstratio
 
 def source_of(config: Mapping[str, Any]) -> Source:
     """What a recipe learns from; ``config`` is as records and plans hold it."""
-    return next((source for axis, source in _AXES.items() if axis in config), "rewards")
+    stages = config.get("stages")
+    last = stages[-1] if stages else {}
+    if last.get("data") == "own":
+        return "own-pairs"
+    recipe = last.get("recipe") or config
+    return next((source for axis, source in _AXES.items() if axis in recipe), "rewards")
 
 
 def paid_by_model(config: Mapping[str, Any]) -> bool:
@@ -42,15 +49,20 @@ def prompts_of(source: Source, budget: Budget) -> int:
 
 
 def leaves_of(config: Mapping[str, Any]) -> dict[str, str]:
-    """What a recipe adds to the leaves of a fingerprint: runs on rewards keep theirs."""
+    """What a recipe adds to the leaves of a fingerprint: runs on rewards keep theirs, and chains
+    are compared by what their track fixes."""
     source = source_of(config)
-    return {LEAF: source} if source in FROZEN else {}
+    return {LEAF: source} if source in FROZEN and "stages" not in config else {}
 
 
 def why_open(config: Mapping[str, Any]) -> str:
     """Why runs of a recipe are in the open division whatever the board; empty where they are not.
 
-    Tracks rank policy optimisation, and frozen answers know the task's solutions.
+    Tracks rank policy optimisation, and frozen answers know the task's solutions. A chain whose
+    seeds share a product hides what that product's luck does.
     """
+    if "stages" in config:
+        shared = [stage["name"] for stage in config["stages"] if stage.get("seeds") == "one"]
+        return f"all seeds share what stage '{shared[0]}' leaves (seeds = one)" if shared else ""
     source = source_of(config)
     return f"the recipe learns from frozen {source}, not from rewards" if source in FROZEN else ""

@@ -10,7 +10,7 @@ import numpy as np
 
 from crlbench.contract.arms import PAID_BY_TASK
 from crlbench.contract.dynamics import FROZEN_STATS, PAIR_STATS, STATS
-from crlbench.contract.experience import prompts_of
+from crlbench.contract.experience import FROZEN, prompts_of
 from crlbench.contract.records import CurvePoint, SplitScore
 from crlbench.contract.verification import Finding
 from crlbench.disk.names import EPISODES, ITEMS
@@ -54,6 +54,7 @@ BOUNDS = {
     **dict.fromkeys(_SIZES, (0.0, math.inf)),
     **dict.fromkeys(("chosen_logp", "rejected_logp"), (-math.inf, 0.0)),
     "kept_mass": (0.0, math.inf),
+    "pairs": (0.0, math.inf),
     "group_variance": (0.0, 0.25),
     "turns": (1.0, math.inf),
     "update_cosine": (-1.0, 1.0),
@@ -131,7 +132,8 @@ def _incomplete(facts: Facts) -> Iterator[Finding]:
 def _check_gaps_of_frozen(facts: Facts) -> Iterator[Finding]:
     """Answers are read in every iteration; the policy is watched where an evaluation was made."""
     count, health = facts.iterations, facts.record.health
-    for name in ("tokens", "bytes"):
+    always = ("tokens", "bytes", *(["pairs"] if facts.source == "own-pairs" else ()))
+    for name in always:
         yield from _check_gaps(facts, name, [True] * count, "a number")
     lossy = [loss is not None for loss in health["loss"]]
     for name in (PAIR_STATS.keys() - FROZEN_STATS.keys()) & health.keys():
@@ -299,11 +301,13 @@ def check_cost(facts: Facts) -> Iterator[Finding]:
         yield facts.finding("cost", sorted(stored), ["generated_tokens", "trained_tokens"])
         return
     tokens = [t for t in facts.record.health.get("tokens", ()) if t is not None]
-    sampled = tokens if facts.source == "rewards" else []
+    sampled = [] if facts.source in FROZEN else tokens
     if not same_total(generated, sampled):
         why = "the sum of health.tokens" if sampled else "frozen answers are read"
         yield facts.finding("cost.generated_tokens", generated, round(math.fsum(sampled)), why)
     most = facts.conditions.optimization.epochs * math.fsum(tokens)
+    if facts.source == "own-pairs":  # a completion may be in a pair with every other one
+        most *= max(1, facts.conditions.budget.completions - 1)
     if trained < 0 or (trained > most and not same_total(trained, [most])):
         yield facts.finding("cost.trained_tokens", trained, f"0 to {most:.0f}", "epochs x tokens")
     flops = 2 * parameters * generated + 6 * parameters * trained
