@@ -163,8 +163,9 @@ def _calibrate(cell: Cell, threads: int) -> Figures:
 def report_calibration(cell: Cell, emit: Emit, should_stop: Callable[[], bool]) -> Any:
     """What the worker runs: measure, and send the figures as an event."""
     from crlbench.run.execute import calibrate
+    from crlbench.stages.stand_in import stand_in
 
-    emit({"kind": "calibration", "figures": calibrate(cell)})
+    emit({"kind": "calibration", "figures": calibrate(cell, stand_in)})
     return SimpleNamespace(status=Status(state="completed"))
 
 
