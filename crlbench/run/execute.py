@@ -193,7 +193,9 @@ def train(
         What was recorded, and the failure rule that ended the run early, if one did.
     """
     budget, cap = conditions.budget, module.collector.max_tokens
-    stream = make_stream(cell, conditions, subject, task, module, origin.inputs)
+    # A chain whose stages failed has nothing to learn from, and scores its start model.
+    failed = origin.failed
+    stream = None if failed else make_stream(cell, conditions, subject, task, module, origin.inputs)
     items = prompts_of(task, "id", subject.reader, cap, conditions.evaluation.curve_items)
     curve = EvalPrompts(items, pad=subject.reader.pad, rows=DECODE_ROWS)
 
@@ -226,7 +228,7 @@ def train(
         try:
             if state is None:
                 trainer.validate(module, curve, verbose=False)
-            if origin.failed:
+            if failed:
                 return recorder, RunStopped(UPSTREAM, 0)
             trainer.fit(module, stream, curve, ckpt_path=checkpoint if state else None)
         except RunStopped as stop:

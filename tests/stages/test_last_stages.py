@@ -94,6 +94,17 @@ def test_a_last_stage_that_is_ended_goes_on_with_the_same_bytes(name: str, tmp_p
     assert (again.digest_root, again.health) == (whole.digest_root, whole.health)
 
 
+def test_a_reference_that_is_not_the_start_shows_in_the_first_margin(
+    made: Any, tmp_path: Path
+) -> None:
+    record = run(plan_in(tmp_path, "sft-dpo+policy.reference=start")[0])
+    before = made("sft-dpo")[1]
+    # The same pairs and start: the log-probabilities agree, and the margin is no longer nothing.
+    assert record.health["chosen_logp"][0] == before.health["chosen_logp"][0]
+    assert abs(record.health["margin"][0]) > 1e-3 > abs(before.health["margin"][0])
+    assert record.lineage == before.lineage
+
+
 def test_an_end_while_answers_are_chosen_changes_nothing(
     made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
