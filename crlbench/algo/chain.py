@@ -14,13 +14,16 @@ from typing import Any, Literal, NamedTuple
 from crlbench.algo.recipe import BaseRecipe, from_config, to_config
 from crlbench.errors import UsageError, require_known, unknown_name
 
-Product = Literal["policy", "pairs", "reward"]
+Product = Literal["policy", "pairs", "reward", "answers"]
 """What a stage leaves."""
 
-START, DEMOS, GOLD = "start", "demos", "gold"
+START, DEMOS, GOLD, OWN = "start", "demos", "gold", "own"
 """Inputs that are no stage: the start model, the gold answers of the track's demonstrations, the
-verifier of the task."""
-RESERVED = (START, DEMOS, GOLD)
+verifier of the task, the completions that the stage samples itself."""
+RESERVED = (START, DEMOS, GOLD, OWN)
+ONE = "one"
+"""Value of the setting ``seeds`` of a stage whose product all seeds of a task share."""
+SEEDS = ("each", ONE)
 
 
 class Input(NamedTuple):
@@ -69,7 +72,13 @@ KINDS: Mapping[str, Kind] = {
             "weight_decay": _NUMBER,
             "centering": _NUMBER,
             "max_grad_norm": _NUMBER,
+            "seeds": (str,),
         },
+    ),
+    "choose": Kind(
+        "answers",
+        "samples completions, and keeps of each prompt the one that a reward model pays best",
+        {"policy": Input("policy", START), "reward": Input("reward")},
     ),
     "supervised": Kind(
         "policy",
@@ -87,6 +96,25 @@ KINDS: Mapping[str, Kind] = {
             "reward": Input("reward", GOLD),
         },
         recipe="advantage",
+        is_last=True,
+    ),
+    "preference": Kind(
+        "policy",
+        "trains a policy on pairs: those of a stage, or of its own completions as they are judged",
+        {
+            "start": Input("policy", START),
+            "reference": Input("policy", START),
+            "data": Input("pairs", OWN),
+        },
+        recipe="pair_loss",
+        is_last=True,
+        settings={"rounds": _WHOLE},
+    ),
+    "imitation": Kind(
+        "policy",
+        "trains a policy on answers: those that a stage chose, or demonstrations",
+        {"start": Input("policy", START), "data": Input("answers", DEMOS)},
+        recipe="likelihood",
         is_last=True,
     ),
 }
@@ -196,6 +224,7 @@ class Chain(BaseRecipe):
                 self._check_input(stage, field, value, before)
             before[stage.name] = stage
         for stage in self.stages:
+            self._check_settings(stage)
             if (stage is self.last) != KINDS[stage.kind].is_last:
                 kinds = [name for name, kind in KINDS.items() if kind.is_last]
                 raise UsageError(
@@ -207,6 +236,19 @@ class Chain(BaseRecipe):
         if idle := [stage.name for stage in self.upstream if stage.name not in read]:
             raise UsageError(
                 f"chain '{self.name}': nobody reads what stage '{idle[0]}' leaves. Take it out."
+            )
+
+    def _check_settings(self, stage: Stage) -> None:
+        settings = dict(stage.settings)
+        if (seeds := settings.get("seeds", SEEDS[0])) not in SEEDS:
+            raise unknown_name(f"seeds of stage '{stage.name}'", str(seeds), SEEDS)
+        rounds = settings.get("rounds")
+        if rounds is None:
+            return
+        if rounds < 1 or stage.reads("data") != OWN:
+            raise UsageError(
+                f"chain '{self.name}': stage '{stage.name}' has rounds = {rounds}. Rounds are at "
+                f'least 1, and a stage has them if it samples its pairs itself: data = "{OWN}".'
             )
 
     def _check_input(
@@ -254,9 +296,30 @@ class Chain(BaseRecipe):
         return self.last.recipe
 
     @property
+    def collects(self) -> int:
+        """How many stages have completions judged before the last one trains."""
+        return sum(stage.kind == "collect" for stage in self.stages)
+
+    @property
+    def judges_own(self) -> bool:
+        """Whether the last stage has its own completions judged while it trains."""
+        return OWN in dict(self.last.inputs).values()
+
+    @property
     def asks_labeller(self) -> bool:
         """Whether a stage has completions judged."""
-        return any(stage.kind == "collect" for stage in self.stages)
+        return self.judges_own or self.collects > 0
+
+    @property
+    def of_one_seed(self) -> frozenset[str]:
+        """Names of the stages whose product is that of the first seed: those that say so, and
+        those that no others read."""
+        names: set[str] = set()
+        for stage in reversed(self.upstream):
+            readers = {one.name for one in self.stages if stage.name in dict(one.inputs).values()}
+            if dict(stage.settings).get("seeds") == ONE or readers <= names:
+                names.add(stage.name)
+        return frozenset(names)
 
     @property
     def paid_by_gold(self) -> bool:

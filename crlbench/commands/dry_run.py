@@ -218,8 +218,9 @@ def _calibrate(cell: Cell, threads: int) -> Figures:
 def report_calibration(cell: Cell, emit: Emit, should_stop: Callable[[], bool]) -> Any:
     """What the worker runs: measure, and send the figures as an event."""
     from crlbench.run.execute import calibrate
+    from crlbench.stages.stand_in import stand_in
 
-    emit({"kind": "calibration", "figures": calibrate(cell)})
+    emit({"kind": "calibration", "figures": calibrate(cell, stand_in)})
     return SimpleNamespace(status=Status(state="completed"))
 
 
@@ -260,7 +261,8 @@ def _stages(cells: Sequence[Cell], figures: Mapping[str, Figures]) -> list[dict[
         seconds = _stage_seconds(cell, figures[cell.model])
         for stage in cell.recipe_config["stages"]:
             last = stage["name"] not in seconds
-            online = math.prod(budget.values()) if stage.get("reward") == "gold" else 0
+            pays = stage.get("reward") == "gold" or stage.get("data") == "own"
+            online = math.prod(budget.values()) if pays else 0
             judged = preference["prompts"] * preference["per_prompt"]
             rows.append(
                 {
@@ -273,7 +275,7 @@ def _stages(cells: Sequence[Cell], figures: Mapping[str, Figures]) -> list[dict[
                     if last
                     else seconds[stage["name"]],
                     "verdicts": judged if stage["kind"] == "collect" else online,
-                    "demonstrations": preference["demos"] if stage["kind"] == "supervised" else 0,
+                    "demonstrations": preference["demos"] if stage.get("data") == "demos" else 0,
                 }
             )
     return rows

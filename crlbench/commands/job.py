@@ -293,6 +293,7 @@ def plan_of(
         ValidationError: the model's tokens are not those of a teacher, or too many for a critic.
     """
     from crlbench.algo import recipes
+    from crlbench.algo.chain import Chain
     from crlbench.run.teacher_entry import pinned
     from crlbench.stages.check import check_recipe
 
@@ -311,10 +312,10 @@ def plan_of(
     if opening(chosen):
         control = board.control | leaves_of(chosen.config)
         board = replace(board, division="open", control=control)
-        if source_of(chosen.config) in FROZEN:
+        ranks = settings.devices * settings.num_nodes
+        if source_of(chosen.config) in FROZEN and not isinstance(chosen.recipe, Chain):
             check_frozen(chosen.name, chosen.config, board, tasks, settings.arm, catalog)
-        else:
-            ranks = settings.devices * settings.num_nodes
+        elif not isinstance(chosen.recipe, Chain):
             check_source(
                 chosen.name, chosen.config, board, model[1], tasks, settings.arm, ranks, catalog
             )

@@ -131,6 +131,13 @@ class ReplayStats(TypedDict, total=False):
     update_cosine: Annotated[float, "cosine between this step and the one before it"]
 
 
+class OwnPairStats(PairStats, total=False):
+    """An iteration on pairs of the policy's own completions; tokens and bytes are those of all
+    completions, in a pair or not."""
+
+    pairs: Annotated[float, "pairs that the iteration's completions gave"]
+
+
 class EpisodeStats(TypedDict, total=False):
     """One iteration's episodes, of a task of several turns; absent where there are none."""
 
@@ -153,6 +160,7 @@ ROLLOUT_STATS = meanings(RolloutStats)
 UPDATE_STATS = STEP_STATS | ROLLOUT_STATS
 FROZEN_STATS = meanings(FrozenStats)
 PAIR_STATS = meanings(PairStats)
+OWN_PAIR_STATS = meanings(OwnPairStats)
 TEACHER_STATS = meanings(TeacherStats)
 REPLAY_STATS = meanings(ReplayStats)
 _OF_RECIPES = ("explained_variance", "kl_per_completion", "kl_coefficient")
@@ -164,13 +172,14 @@ STATS: Mapping[Source, Mapping[str, str]] = {
     "demonstrations": FROZEN_STATS,
     "teacher": TEACHER_STATS | SAMPLED_STATS,
     "replay": REPLAY_STATS | SAMPLED_STATS,
+    "own-pairs": OWN_PAIR_STATS,
 }
 """The figures of an iteration, by what is learned from."""
 EPISODE_STATS = meanings(EpisodeStats)
 """Columns that the records of environments have besides."""
 _OF_OTHERS = {
     name: text
-    for stats in (PAIR_STATS, TEACHER_STATS, REPLAY_STATS)
+    for stats in (OWN_PAIR_STATS, TEACHER_STATS, REPLAY_STATS)
     for name, text in stats.items()
     if name not in UPDATE_STATS
 }

@@ -4,12 +4,14 @@
 rewards            completions that the policy samples, and what they are paid
 pairs              frozen answers, of which one of two is preferred
 demonstrations     frozen answers that are imitated
+own-pairs          completions that the policy samples, of which one of two is preferred
 teacher            completions that the policy samples, and what another model says of them
 replay             completions that the policy sampled at any time, and what they were paid
 =================  ============================================================================
 
-A budget counts completions. Of frozen answers it counts those that are read, so that every recipe
-on a board learns from equally many.
+A chain of stages learns from what its last stage learns from. A budget counts completions. Of
+frozen answers it counts those that are read, so that every recipe on a board learns from equally
+many.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import Any, Literal
 
 from crlbench.contract.conditions import Budget
 
-Source = Literal["rewards", "pairs", "demonstrations", "teacher", "replay"]
+Source = Literal["rewards", "pairs", "demonstrations", "own-pairs", "teacher", "replay"]
 FROZEN: Mapping[Source, int] = {"pairs": 2, "demonstrations": 1}
 """Sources that are frozen, with the answers that each prompt has."""
 LEAF = "experience"
@@ -34,7 +36,12 @@ _AXES: Mapping[str, Source] = {
 
 def source_of(config: Mapping[str, Any]) -> Source:
     """What a recipe learns from; ``config`` is as records and plans hold it."""
-    return next((source for axis, source in _AXES.items() if axis in config), "rewards")
+    stages = config.get("stages")
+    last = stages[-1] if stages else {}
+    if last.get("data") == "own":
+        return "own-pairs"
+    recipe = last.get("recipe") or config
+    return next((source for axis, source in _AXES.items() if axis in recipe), "rewards")
 
 
 def paid_by_model(config: Mapping[str, Any]) -> bool:
@@ -49,17 +56,22 @@ def prompts_of(source: Source, budget: Budget) -> int:
 
 
 def leaves_of(config: Mapping[str, Any]) -> dict[str, str]:
-    """What a recipe adds to the leaves of a fingerprint: runs on rewards keep theirs."""
+    """What a recipe adds to the leaves of a fingerprint: runs on rewards keep theirs, and chains
+    are compared by what their track fixes."""
     source = source_of(config)
-    return {} if source == "rewards" else {LEAF: source}
+    return {} if source == "rewards" or "stages" in config else {LEAF: source}
 
 
 def why_open(config: Mapping[str, Any]) -> str:
     """Why runs of a recipe are in the open division whatever the board; empty where they are not.
 
     Tracks rank policy optimisation on rewards. Frozen answers and teachers know more of a task than
-    rewards say, and learning from a replay is an experiment.
+    rewards say, and learning from a replay is an experiment. A chain whose seeds share a product
+    hides what that product's luck does.
     """
+    if "stages" in config:
+        shared = [stage["name"] for stage in config["stages"] if stage.get("seeds") == "one"]
+        return f"all seeds share what stage '{shared[0]}' leaves (seeds = one)" if shared else ""
     source = source_of(config)
     if source in FROZEN:
         return f"the recipe learns from frozen {source}, not from rewards"

@@ -61,6 +61,7 @@ BOUNDS = {
     **dict.fromkeys(_SIZES, (0.0, math.inf)),
     **dict.fromkeys(("chosen_logp", "rejected_logp"), (-math.inf, 0.0)),
     "kept_mass": (0.0, math.inf),
+    "pairs": (0.0, math.inf),
     "group_variance": (0.0, 0.25),
     "turns": (1.0, math.inf),
     "update_cosine": (-1.0, 1.0),
@@ -138,7 +139,8 @@ def _incomplete(facts: Facts) -> Iterator[Finding]:
 def _check_gaps_of_frozen(facts: Facts) -> Iterator[Finding]:
     """Answers are read in every iteration; the policy is watched where an evaluation was made."""
     count, health = facts.iterations, facts.record.health
-    for name in ("tokens", "bytes"):
+    always = ("tokens", "bytes", *(["pairs"] if facts.source == "own-pairs" else ()))
+    for name in always:
         yield from _check_gaps(facts, name, [True] * count, "a number")
     lossy = [loss is not None for loss in health["loss"]]
     for name in (PAIR_STATS.keys() - FROZEN_STATS.keys()) & health.keys():
@@ -316,6 +318,8 @@ def check_cost(facts: Facts) -> Iterator[Finding]:
         steps = facts.iterations * facts.most_updates
         most = float(steps * facts.conditions.budget.rows * longest)
         rule = "steps x completions x the longest"
+    if facts.source == "own-pairs":  # a completion may be in a pair with every other one
+        most *= max(1, facts.conditions.budget.completions - 1)
     if trained < 0 or (trained > most and not same_total(trained, [most])):
         yield facts.finding("cost.trained_tokens", trained, f"0 to {most:.0f}", rule)
     flops = 2 * parameters * generated + 6 * parameters * trained

@@ -10,6 +10,7 @@ from crlbench.disk.reading import UNREADABLE
 from crlbench.errors import CrlbenchError
 from crlbench.proof.facts import Facts
 from crlbench.run.needs import UPSTREAM
+from crlbench.seeding import seed_value
 
 
 def check_lineage(facts: Facts) -> Iterator[Finding]:
@@ -41,10 +42,15 @@ def check_lineage(facts: Facts) -> Iterator[Finding]:
         return
     products: dict[str, str] = {}
     for stage, own in zip(chain.upstream, stages, strict=False):
-        inputs = dict(_inputs(facts, dict(stage.inputs), products, own))
+        # Of all seeds together: made for the first one, whose inputs other seeds do not record.
+        of_first = stage.name in chain.of_one_seed and record.seed.index > 0
+        known = {n: p for n, p in products.items() if not of_first or n in chain.of_one_seed}
+        inputs = dict(_inputs(facts, dict(stage.inputs), known, own))
         yield from facts.differs(f"lineage.{own.name}.inputs", own.inputs, inputs)
         blind = permutes(chain, record.arm)
         leaves, seed = record.fingerprint.leaves, record.seed.value
+        if of_first:
+            seed = seed_value(record.protocol.version, record.task.name, 0)
         key = order_of(stage, leaves, own.inputs, blind, seed).key
         yield from facts.differs(f"lineage.{own.name}.key", own.key, key, "computed again")
         yield from facts.differs(f"lineage.{own.name}.kind", own.kind, stage.kind)

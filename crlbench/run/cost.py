@@ -53,7 +53,7 @@ def stage_costs(config: Mapping[str, Any], work: Workpiece) -> dict[str, float]:
         return {}
     costs: dict[str, float] = {}
     for stage in config.get("stages", ())[:-1]:
-        if stage["kind"] == "collect":
+        if stage["kind"] in ("collect", "choose"):
             costs[stage["name"]] = work.cost(0, p.prompts * p.per_prompt)
         elif stage["kind"] == "reward":
             costs[stage["name"]] = work.reading(2 * p.prompts * stage.get("epochs", 1))

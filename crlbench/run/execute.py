@@ -31,7 +31,7 @@ from crlbench.run.admission import as_filed
 from crlbench.run.checkpoints import Checkpoint
 from crlbench.run.cost import count_training
 from crlbench.run.ends import Examiner, own_splits
-from crlbench.run.learners import ENTRY, make_module, make_stream
+from crlbench.run.learners import ENTRY, Inputs, make_module, make_stream
 from crlbench.run.needs import UPSTREAM
 from crlbench.run.origin import ALONE as NO_ORIGIN
 from crlbench.run.origin import Origin, Upstream, nothing_upstream
@@ -193,7 +193,9 @@ def train(
         What was recorded, and the failure rule that ended the run early, if one did.
     """
     budget, cap = conditions.budget, module.collector.max_tokens
-    stream = make_stream(cell, conditions, subject, task, module, origin.inputs)
+    # A chain whose stages failed has nothing to learn from, and scores its start model.
+    failed = origin.failed
+    stream = None if failed else make_stream(cell, conditions, subject, task, module, origin.inputs)
     items = prompts_of(task, "id", subject.reader, cap, conditions.evaluation.curve_items)
     curve = EvalPrompts(items, pad=subject.reader.pad, rows=DECODE_ROWS)
 
@@ -226,7 +228,7 @@ def train(
         try:
             if state is None:
                 trainer.validate(module, curve, verbose=False)
-            if origin.failed:
+            if failed:
                 return recorder, RunStopped(UPSTREAM, 0)
             trainer.fit(module, stream, curve, ckpt_path=checkpoint if state else None)
         except RunStopped as stop:
@@ -271,8 +273,13 @@ def _begin_again(path: Path) -> str:
     )
 
 
-def calibrate(cell: Cell) -> Figures:
+def calibrate(
+    cell: Cell,
+    inputs_of: Callable[[Cell, Conditions, Subject, Task], Inputs] = lambda *_: ENTRY,
+) -> Figures:
     """What a cell costs here, from two real iterations: seconds by part, and peak memory.
+
+    ``inputs_of`` gives what the run takes beyond what its cell names.
 
     ``startup_s`` leaves out the imports and the reading of weights, which a worker pays once, and
     what a mode arm asks its start model, once per model and task (``greedy_s``). That,
@@ -287,7 +294,8 @@ def calibrate(cell: Cell) -> Figures:
             "evaluation": conditions.evaluation.model_copy(update={"curve_every": 1}),
         }
     )
-    module = make_module(cell, short, subject, task)
+    inputs = inputs_of(cell, short, subject, task)
+    module = make_module(cell, short, subject, task, inputs=inputs)
     startup = time.monotonic() - start
     if cell.arm == "mode":
         assert isinstance(module, PolicyOptimization)
@@ -296,7 +304,14 @@ def calibrate(cell: Cell) -> Figures:
         module.agreement, _ = starts.agreement(task, lambda: False)
     marks: list[float] = []
     train(
-        cell, short, subject, task, module, lambda _: marks.append(time.monotonic()), lambda: False
+        cell,
+        short,
+        subject,
+        task,
+        module,
+        lambda _: marks.append(time.monotonic()),
+        lambda: False,
+        Origin(inputs),
     )
     _, first, second, evaluated = marks
     e = conditions.evaluation

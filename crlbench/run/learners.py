@@ -39,6 +39,7 @@ from crlbench.train.learner import Learner
 from crlbench.train.lessons import Lesson, LessonStream, blind
 from crlbench.train.module import PolicyOptimization
 from crlbench.train.offline import OfflineLearner
+from crlbench.train.own_pairs import OwnPairs, PairMaker
 from crlbench.train.preference import PreferenceOptimization
 from crlbench.train.ranks import ALONE, Ranks
 from crlbench.train.reward import Scorer
@@ -62,6 +63,12 @@ class Inputs:
     the KL of a recipe of rewards; None: where the policy begins."""
     lessons: Sequence[Lesson] | None = None
     """What a recipe of frozen answers learns from; None: what the task has frozen."""
+    left_out: int = 0
+    """Lessons beside these that found no room in the model's context."""
+    judge: PairMaker | None = None
+    """Makes pairs of what a recipe of pairs samples itself; None: it learns from lessons."""
+    rounds: int | None = None
+    """Parts of a run in which one policy samples such pairs; None: each iteration is one."""
     prompts: Sequence[Prompt] | None = None
     """Training prompts of a recipe of rewards; None: all of the task at the levels of the track."""
     payer: Scorer | None = None
@@ -168,7 +175,7 @@ def make_stream(
         ValidationError: too few prompts or lessons for an iteration.
     """
     budget, pad = conditions.budget, subject.reader.pad
-    if not isinstance(module, OfflineLearner):
+    if isinstance(module, OwnPairs) or not isinstance(module, OfflineLearner):
         cap = module.collector.max_tokens
         levels = conditions.data.levels
         return PromptStream(
@@ -195,9 +202,10 @@ def make_stream(
 def _lessons(
     cell: Cell, conditions: Conditions, reader: Reader, task: Task, inputs: Inputs
 ) -> Read:
+    """What a run learns from; nothing of a chain whose stages are not made yet."""
     recipe = load_recipe(cell)
-    if inputs.lessons is not None:
-        return Read(tuple(inputs.lessons), 0)
+    if inputs.lessons is not None or cell.artefacts is not None:
+        return Read(tuple(inputs.lessons or ()), inputs.left_out)
     read = read_pairs if isinstance(recipe, PairRecipe) else read_demonstrations
     return read(task, reader, conditions.data.levels)
 
@@ -217,9 +225,11 @@ def _on_rewards(
 def _on_pairs(
     recipe: Any, cell: Cell, _: Subject, task: Task, inputs: Inputs, **settings: Any
 ) -> PreferenceOptimization:
-    return PreferenceOptimization(
-        recipe=recipe, start=inputs.start, reference=inputs.reference, **settings
-    )
+    reference = None if inputs.reference is inputs.start else inputs.reference
+    settings |= {"recipe": recipe, "start": inputs.start, "reference": reference}
+    if inputs.judge is None:
+        return PreferenceOptimization(**settings)
+    return OwnPairs(judge=inputs.judge, rounds=inputs.rounds, **settings)
 
 
 def _on_demonstrations(

@@ -17,7 +17,7 @@ from safetensors.torch import save
 from crlbench.catalog.frozen import Task
 from crlbench.contract.arms import PAID_BY_TASK
 from crlbench.contract.conditions import PROTOCOL, Conditions, protocol_name
-from crlbench.contract.dynamics import UPDATE_STATS
+from crlbench.contract.dynamics import STATS
 from crlbench.contract.experience import FROZEN, Source, source_of
 from crlbench.contract.machine import BEGUN_ON, machine_class
 from crlbench.contract.model_card import ModelCard
@@ -55,10 +55,6 @@ from crlbench.train.learner import Learner
 LAST = 3
 """Evaluations whose mean is the final score of the score-drop rule (protocol CRL-1, A.2)."""
 SHOWN_TOKENS = 20
-EMPTY_HEALTH: dict[str, list[float | int | None]] = {
-    name: [] for name in ("iteration", *UPDATE_STATS)
-}
-"""The columns of a run that failed before its first iteration."""
 DIGITS = 7
 """Significant digits of a health figure: those that float32 has."""
 
@@ -138,7 +134,7 @@ def write_run(
         curve=curve,
         splits=split_scores(vectors),
         pass_at_k=pass_at_k(vectors, task) or None,
-        health=health_columns(recorder.health) or EMPTY_HEALTH,
+        health=health_columns(recorder.health) or no_columns(source_of(cell.recipe_config)),
         clipped_tokens=clipped_tokens(recorder, subject),
         counts=recorder.counts,
         status=status(cell, conditions, finished, vectors),
@@ -230,6 +226,11 @@ def health_columns(rows: list[dict[str, Any]]) -> dict[str, list[float | int | N
     """The figures of all iterations by name, rounded."""
     names = rows[0] if rows else ()
     return {name: [round_figure(row[name]) for row in rows] for name in names}
+
+
+def no_columns(source: Source) -> dict[str, list[float | int | None]]:
+    """The columns of a run that failed before its first iteration."""
+    return {name: [] for name in ("iteration", *STATS[source])}
 
 
 def round_figure(value: float | int | None) -> float | int | None:

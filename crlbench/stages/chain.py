@@ -7,7 +7,7 @@ run has failed by the rule ``upstream`` and counts with the score of its start m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,15 +16,19 @@ from typing import Any
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from crlbench.algo.chain import DEMOS, GOLD, START, Chain, Stage
+from crlbench.algo.chain import DEMOS, GOLD, OWN, START, Chain, Stage
+from crlbench.algo.pairs.pairing import Pairing
+from crlbench.algo.pairs.recipe import PairRecipe
 from crlbench.algo.recipe import from_config
 from crlbench.catalog.find import Catalog
 from crlbench.catalog.frozen import Task
 from crlbench.contract.conditions import PROTOCOL, Conditions, Preference
 from crlbench.contract.events import Emit
+from crlbench.contract.experience import prompts_of
 from crlbench.contract.records import Cell, StageRecord
 from crlbench.disk import switches
 from crlbench.disk.names import POLICY_NAME
+from crlbench.policy.policy import Policy
 from crlbench.policy.weights.load import build_policy, with_weights
 from crlbench.policy.weights.reward_model import load_reward_model, prompt_ids
 from crlbench.reward.score import Score
@@ -35,20 +39,22 @@ from crlbench.run.reward_model import AskedAnswer, check_rewards
 from crlbench.run.subject import Subject, make_sampler, scorer_of
 from crlbench.seeding import seed_value
 from crlbench.stages.artefacts import Made, Product, Store
+from crlbench.stages.choose import choose, read_answers
 from crlbench.stages.collect import (
     CollectSettings,
     Question,
     collect,
     draw_questions,
-    pairing_of,
     training_questions,
 )
 from crlbench.stages.failure import StageFailed
+from crlbench.stages.jury import Jury, pairing_of
 from crlbench.stages.orders import Order, order_of, permutes
 from crlbench.stages.reward import make_reward, reward_training
-from crlbench.stages.supervised import make_supervised
+from crlbench.stages.supervised import demonstrations, make_supervised
 from crlbench.suite.labels import Labeller, read_labeller
 from crlbench.suite.pairs import Pair, parse_pairs
+from crlbench.train.lessons import Answer, Lesson
 from crlbench.train.reward import Scorer
 from crlbench.train.stream import Prompt
 
@@ -119,31 +125,91 @@ class Workshop:
         p = self.preference
         return draw_questions(everything, self.seed, p.demos, p.prompts)
 
+    @cached_property
+    def first(self) -> Workshop:
+        """The workshop of the first seed of the task, whose products all seeds may share."""
+        if self.cell.seed_index == 0:
+            return self
+        return replace(self, cell=self.cell.model_copy(update={"seed_index": 0}), products={})
+
+    def shop(self, stage: Stage) -> Workshop:
+        """Where the product of a stage is made: for this seed, or for the first one."""
+        return self.first if stage.name in self.chain.of_one_seed else self
+
     def origin(self) -> Origin:
         """Make or find the products, and what the last stage begins from."""
         lineage: list[StageRecord] = []
         for stage in self.chain.upstream:
-            read = dict(self.inputs(stage))
-            order = order_of(stage, self.cell.control, read, self.permutes, self.seed)
+            shop, product = self.shop(stage), None
             try:
-                product = self.store.take(order, self.maker(stage), self.should_stop)
+                self.products[stage.name] = product = shop.product(stage)
+                self.require_enough(stage, product)
             except StageFailed as failure:
-                lineage.append(self.record(stage, order, None, {"failed": str(failure)}))
+                lineage.append(
+                    self.record(stage, shop.order(stage), None, {"failed": str(failure)})
+                )
                 return Origin(lineage=tuple(lineage), failed=True)
-            self.products[stage.name] = product
-            lineage.append(self.record(stage, order, product, product.card.facts))
-        last = dict(self.chain.last.inputs)
-        payer, prompts = self.payer(last["reward"])
-        start = self.weights(last["start"])
-        same = last["reference"] == last["start"]
-        inputs = Inputs(
-            start=start,
-            reference=start if same else self.weights(last["reference"]),
-            prompts=prompts,
-            payer=payer,
-            is_control=self.permutes,
-        )
-        return Origin(inputs, tuple(lineage))
+            lineage.append(self.record(stage, shop.order(stage), product, product.card.facts))
+        return Origin(self.last_inputs(), tuple(lineage))
+
+    def product(self, stage: Stage) -> Product:
+        """What a stage leaves, made now with all that it reads unless it is there."""
+        if stage.name not in self.products:
+            for one in self.chain.upstream:
+                if one.name in dict(stage.inputs).values():
+                    self.product(one)
+            order = self.order(stage)
+            self.products[stage.name] = self.store.take(order, self.maker(stage), self.should_stop)
+        return self.products[stage.name]
+
+    def order(self, stage: Stage) -> Order:
+        """The product of a stage, by all that determines it."""
+        read = dict(self.inputs(stage))
+        return order_of(stage, self.cell.control, read, self.permutes, self.seed)
+
+    def require_enough(self, stage: Stage, product: Product) -> None:
+        """Refuse pairs of which there are not enough for one iteration of the last stage.
+
+        Raises:
+            StageFailed: there are fewer.
+        """
+        last = self.chain.last
+        if stage.kind != "collect" or dict(last.inputs).get("data") != stage.name:
+            return
+        least, pairs = prompts_of("pairs", self.conditions.budget), product.card.facts["pairs"]
+        if pairs < least:
+            raise StageFailed(f"{pairs} pairs came, and stage '{last.name}' reads {least} at once")
+
+    def last_inputs(self) -> Inputs:
+        """What the last stage learns from, and what it begins from."""
+        read = dict(self.chain.last.inputs)
+        start = self.weights(read["start"])
+        inputs = Inputs(start=start, reference=start, is_control=self.permutes)
+        if read.get("reference", read["start"]) != read["start"]:
+            inputs = replace(inputs, reference=self.weights(read["reference"]) or self.entry())
+        if "reward" in read:
+            payer, prompts = self.payer(read["reward"])
+            return replace(inputs, payer=payer, prompts=prompts)
+        data = read["data"]
+        if data == OWN:
+            assert isinstance(self.chain.recipe, PairRecipe)  # its kind takes no others
+            return replace(
+                inputs,
+                prompts=[question.prompt for question in self.questions[1]],
+                judge=self.jury(self.chain.recipe.pairing),
+                rounds=dict(self.chain.last.settings).get("rounds"),
+            )
+        if data == DEMOS:
+            shown = demonstrations(self.questions[0], self.task, self.subject.reader)
+            return replace(inputs, lessons=shown.lessons, left_out=shown.left_out)
+        product = self.products[data]
+        is_pairs = self.chain.last.kind == "preference"
+        lessons = pair_lessons(read_pairs(product)) if is_pairs else read_answers(product)
+        return replace(inputs, lessons=lessons)
+
+    def jury(self, pairing: Pairing) -> Jury:
+        """Who judges completions and pairs them."""
+        return Jury(self.labeller, pairing, self.seed, self.permutes)
 
     def record(
         self, stage: Stage, order: Order, product: Product | None, facts: Mapping[str, Any]
@@ -179,6 +245,7 @@ class Workshop:
             "supervised": self.make_supervised,
             "collect": self.make_pairs,
             "reward": self.make_reward,
+            "choose": self.make_answers,
         }[stage.kind]
         return lambda folder, work: make(stage, folder, work)
 
@@ -200,19 +267,11 @@ class Workshop:
     def make_pairs(self, stage: Stage, folder: Path, work: Path) -> Made:
         """Pairs of a policy's own completions."""
         p = self.preference
-        policy = build_policy(
-            self.subject.card,
-            self.backbone(stage.reads("policy")),
-            value_head=False,
-            reference=False,
-            seed=self.seed,
-            fast=self.conditions.hardware.plan == "fast",
-        ).to(self.cell.device)
         settings = CollectSettings(
             p.per_prompt, pairing_of(stage.setting("pairing")), p.labeller, self.permutes
         )
         made = collect(
-            policy,
+            self.policy(stage.reads("policy")),
             make_sampler(self.task, self.subject.reader, self.conditions),
             self.questions[1],
             self.labeller,
@@ -222,6 +281,31 @@ class Workshop:
         ).require()
         (folder / PAIRS_NAME).write_bytes(made.to_bytes())
         return Made(made.charges, {"pairs": len(made.pairs), **made.counts})
+
+    def make_answers(self, stage: Stage, folder: Path, work: Path) -> Made:
+        """The completions of a policy that a reward model pays best."""
+        return choose(
+            folder,
+            self.policy(stage.reads("policy")),
+            make_sampler(self.task, self.subject.reader, self.conditions),
+            self.questions[1],
+            load_reward_model(self.products[stage.reads("reward")].folder, self.cell.device),
+            self.task.name,
+            self.preference.per_prompt,
+            self.seed,
+            self.cell.device,
+        )
+
+    def policy(self, name: str) -> Policy:
+        """The policy of an input, to be asked and not trained."""
+        return build_policy(
+            self.subject.card,
+            self.backbone(name),
+            value_head=False,
+            reference=False,
+            seed=self.seed,
+            fast=self.conditions.hardware.plan == "fast",
+        ).to(self.cell.device)
 
     @property
     def labeller(self) -> Labeller:
@@ -250,7 +334,7 @@ class Workshop:
             read_pairs(source),
             (source.folder / PAIRS_NAME).read_bytes(),
             self.task.name,
-            reward_training(dict(stage.settings), self.seed),
+            reward_training(stage.settings, self.seed),
             self.cell.device,
         )
 
@@ -259,6 +343,10 @@ class Workshop:
         if name == START:
             return None
         return load_file(self.products[name].folder / POLICY_NAME)
+
+    def entry(self) -> dict[str, Tensor]:
+        """The weights of the start model, by name."""
+        return {name: weight.detach() for name, weight in self.policy(START).trainable().items()}
 
     def backbone(self, name: str) -> nn.Module:
         """The frozen model of an input: the start model, or what a stage learned from it."""
@@ -284,6 +372,17 @@ class Workshop:
             answer.prompt = prompt_ids(question.row["messages"], model.reader)
             asked.append(Prompt(question.prompt.uid, question.prompt.ids, answer))
         return pay, asked
+
+
+def pair_lessons(pairs: Sequence[Pair]) -> list[Lesson]:
+    """Collected pairs as lessons, by the token ids that were sampled."""
+    lessons = []
+    for pair in pairs:
+        meta, texts = pair["meta"], (pair["chosen"], pair["rejected"])
+        sides = zip(meta["tokens"], texts, meta["finished"], strict=True)
+        answers = tuple(Answer(tuple(ids), text, ended) for ids, text, ended in sides)
+        lessons.append(Lesson(pair["id"], tuple(meta["prompt_tokens"]), answers))
+    return lessons
 
 
 def read_pairs(product: Product) -> list[Pair]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from crlbench.algo import recipes
-from crlbench.algo.chain import Chain, Stage, differing_field
+from crlbench.algo.chain import DEMOS, Chain, Stage, differing_field
 from crlbench.algo.chain_files import read_stage
 from crlbench.algo.recipe import BaseRecipe
 from crlbench.contract.conditions import Conditions, Preference
+from crlbench.contract.experience import FROZEN, source_of
 from crlbench.contract.model_card import ModelCard
 from crlbench.contract.task_card import TaskCard
 from crlbench.errors import UsageError, ValidationError
@@ -55,6 +56,7 @@ def check_recipe(
     check_labeller(preference.labeller)
     _check_run(recipe, card, tasks, arms, ranks, conditions)
     _check_labels(recipe, conditions, preference)
+    _check_answers(recipe, conditions, preference, arms)
     for stage in recipe.stages:
         _check_stage(stage)
     for table in preference.shared:
@@ -94,8 +96,8 @@ def _check_run(
 
 def _check_labels(chain: Chain, conditions: Conditions, preference: Preference) -> None:
     """No chain sees more verdicts than the track allows."""
-    asked = preference.prompts * preference.per_prompt if chain.asks_labeller else 0
-    online = conditions.budget.total if chain.paid_by_gold else 0
+    asked = chain.collects * preference.prompts * preference.per_prompt
+    online = conditions.budget.total if chain.paid_by_gold or chain.judges_own else 0
     if asked + online > preference.labels:
         raise UsageError(
             f"chain '{chain.name}' would have {asked + online} completions judged, and "
@@ -104,17 +106,49 @@ def _check_labels(chain: Chain, conditions: Conditions, preference: Preference) 
         )
 
 
+def _check_answers(
+    chain: Chain, conditions: Conditions, preference: Preference, arms: Sequence[str]
+) -> None:
+    """A last stage that reads answers can read them, and enough of them."""
+    source, budget = source_of(chain.plain()), conditions.budget
+    if source == "rewards":
+        return
+    if (temperature := conditions.sampling.temperature) != 1.0:
+        raise UsageError(
+            f"chain '{chain.name}' takes the log-probabilities of answers at temperature 1, and "
+            f"sampling.temperature is {temperature:g}. Set sampling.temperature=1."
+        )
+    if "placebo" in arms and not chain.asks_labeller:
+        raise UsageError(
+            f"--arm placebo: chain '{chain.name}' asks no labeller and nothing pays it, so no "
+            "label can be made blind. Leave placebo out of --arm."
+        )
+    if source in FROZEN and budget.rows % FROZEN[source]:
+        raise UsageError(
+            f"chain '{chain.name}' reads pairs, 2 answers each, and an iteration has "
+            f"{budget.rows} completions (budget.prompts * budget.completions). Make that an even "
+            "number."
+        )
+    there = preference.demos if chain.last.reads("data") == DEMOS else preference.prompts
+    if source == "demonstrations" and there < budget.rows:
+        raise UsageError(
+            f"an iteration of chain '{chain.name}' reads {budget.rows} answers (budget.prompts * "
+            f"budget.completions), and the track has {there} (preference.demos or "
+            "preference.prompts). Lower budget.prompts or budget.completions."
+        )
+
+
 def _check_stage(stage: Stage) -> None:
     """Settings that only the code of a stage can judge; it is loaded for chains alone."""
     if stage.kind == "collect":
-        from crlbench.stages.collect import pairing_of
+        from crlbench.stages.jury import pairing_of
 
         pairing_of(stage.setting("pairing"))
     if stage.kind == "reward":
         from crlbench.stages.reward import reward_training
 
         try:
-            reward_training(dict(stage.settings), seed=0)
+            reward_training(stage.settings, seed=0)
         except ValidationError as error:
             raise UsageError(f"stage '{stage.name}': {error}") from None
 

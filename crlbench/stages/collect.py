@@ -11,9 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from crlbench.algo.flip import part_class
 from crlbench.algo.pairs.pairing import Pairing
-from crlbench.algo.pairs.recipe import PairRecipe
 from crlbench.catalog.frozen import Row, Task
 from crlbench.contract.sizes import decode_rows
 from crlbench.disk.hashing import canonical_json
@@ -24,14 +22,13 @@ from crlbench.policy.weights.load import Reader
 from crlbench.run.subject import prompts_of
 from crlbench.seeding import rng
 from crlbench.stages.failure import StageFailed
-from crlbench.suite.labels import Ask, Labeller, is_flipped, permuted
+from crlbench.stages.jury import PURPOSE, Jury
+from crlbench.suite.labels import Ask, Labeller
 from crlbench.suite.pairs import Pair
 from crlbench.train.stream import Prompt, make_batch
 
 LEAST_PAIRS = 64
 """Fewer pairs teach nothing that could be told from noise."""
-PURPOSE = "collect"
-"""Name of the stream of draws that completions are sampled by."""
 
 
 @dataclass(frozen=True)
@@ -54,17 +51,6 @@ class CollectSettings:
     """How the labeller is written; it stands in every pair."""
     permute: bool = False
     """Whether verdicts are dealt out among the completions of a prompt: the control arm."""
-
-
-def pairing_of(name: str) -> Pairing:
-    """The pairing of a name: ``best-worst``, ``random-mixed``, ``all-ordered``.
-
-    Raises:
-        UsageError: there is none of that name.
-    """
-    kind = part_class(PairRecipe, "pairing", name)
-    assert kind is not None and issubclass(kind, Pairing)  # the axis always has a part
-    return kind()
 
 
 @dataclass(frozen=True)
@@ -99,7 +85,7 @@ class Collection:
 
 
 @dataclass(frozen=True)
-class _Completion:
+class Completion:
     """What one sample is."""
 
     text: str
@@ -126,104 +112,87 @@ def collect(
     Raises:
         ValidationError: a labeller that reads a file has no verdict on a completion.
     """
-    samples = _sample(policy, sampler, questions, settings.per_prompt, seed, device)
+    samples = sample(
+        policy, sampler, questions, settings.per_prompt, DrawKey(seed, PURPOSE), device
+    )
     asks = [
-        Ask(question.prompt.uid, index, sample.text, question.prompt.answer)
+        Ask(question.prompt.uid, index, one.text, question.prompt.answer)
         for question, own in zip(questions, samples, strict=True)
-        for index, sample in enumerate(own)
+        for index, one in enumerate(own)
     ]
-    verdicts = labeller.verdicts(asks)
-    labels = sum(verdict.labels for verdict in verdicts)
-    if settings.permute:
-        verdicts = permuted(asks, verdicts, seed)
+    jury = Jury(labeller, settings.pairing, seed, settings.permute)
+    judged = jury.judge(asks, settings.per_prompt)
     pairs: list[Pair] = []
-    without = 0
-    for place, (question, own) in enumerate(zip(questions, samples, strict=True)):
-        start = place * settings.per_prompt
-        scores = [verdict.score for verdict in verdicts[start : start + settings.per_prompt]]
-        judged = [number for number, score in enumerate(scores) if score is not None]
-        generator = rng(seed, PURPOSE, "pairing", question.prompt.uid)
-        places = settings.pairing([scores[number] or 0.0 for number in judged], generator)
-        without += not places
-        for better, worse in places:
-            pair = _Judged(question, own, scores, (judged[better], judged[worse]))
-            flipped = is_flipped(labeller, seed, pair.name, pair.gap)
-            pairs.append(pair.line(flipped, settings.labeller))
-    everything = [sample for own in samples for sample in own]
+    for pair in judged.pairs:
+        place, better = divmod(pair.better, settings.per_prompt)
+        scores = [judged.scores[number] for number in (pair.better, pair.worse)]
+        order = (better, pair.worse % settings.per_prompt)
+        drawn = _Drawn(questions[place], samples[place], scores, order)
+        pairs.append(drawn.line(pair.name, pair.flipped, settings.labeller))
+    everything = [one for own in samples for one in own]
     return Collection(
         pairs,
         counts={
             "prompts": len(questions),
-            "without_pair": without,
+            "without_pair": judged.without_pair,
             "completions": len(everything),
-            "abstained": sum(verdict.score is None for verdict in verdicts),
+            "abstained": sum(score is None for score in judged.scores),
             "unfinished": sum(not ended for pair in pairs for ended in pair["meta"]["finished"]),
             "flipped": sum(pair["meta"]["flipped"] for pair in pairs),
         },
         charges={
-            "labels": labels,
-            "generated_tokens": sum(len(sample.tokens) for sample in everything),
-            "generated_bytes": sum(len(sample.text.encode()) for sample in everything),
+            "labels": judged.labels,
+            "generated_tokens": sum(len(one.tokens) for one in everything),
+            "generated_bytes": sum(len(one.text.encode()) for one in everything),
         },
     )
 
 
-def _sample(
+def sample(
     policy: Policy,
     sampler: Sampler,
     questions: Sequence[Question],
     per_prompt: int,
-    seed: int,
+    key: DrawKey,
     device: str,
-) -> list[list[_Completion]]:
-    """The completions of each prompt."""
+) -> list[list[Completion]]:
+    """The completions of each prompt; a draw depends on the key, the prompt and the number of the
+    completion alone."""
     at_once = max(1, decode_rows(policy.config.vocab_size) // per_prompt)
-    completions: list[_Completion] = []
+    completions: list[Completion] = []
     for start in range(0, len(questions), at_once):
         prompts = [question.prompt for question in questions[start : start + at_once]]
         batch = make_batch(prompts, sampler.pad, completions=per_prompt).to(device)
-        rollout = sampler.sample(policy, batch, DrawKey(seed, PURPOSE))
+        rollout = sampler.sample(policy, batch, key)
         sums = rollout.behavior_logprobs.double().sum(1).tolist()
         tokens = [
             ids[mask].tolist()
             for ids, mask in zip(rollout.completion_ids, rollout.completion_mask, strict=True)
         ]
         finished = rollout.finished.tolist()
-        completions += map(_Completion, rollout.texts, tokens, sums, finished)
+        completions += map(Completion, rollout.texts, tokens, sums, finished)
     groups = range(0, len(completions), per_prompt)
     return [completions[start : start + per_prompt] for start in groups]
 
 
 @dataclass(frozen=True)
-class _Judged:
-    """Two completions of a prompt, of which the first has the higher score."""
+class _Drawn:
+    """Two completions of a prompt, the preferred one first."""
 
     question: Question
-    samples: Sequence[_Completion]
+    samples: Sequence[Completion]
     scores: Sequence[float | None]
+    """Of the two."""
     places: tuple[int, int]
+    """Their numbers among those of the prompt."""
 
-    @property
-    def name(self) -> str:
-        """Its prompt, and the numbers of its completions in ascending order."""
-        first, second = sorted(self.places)
-        return f"{self.question.prompt.uid}#{first}-{second}"
-
-    @property
-    def gap(self) -> float:
-        """Difference of the scores, above 0."""
-        better, worse = (self.scores[place] for place in self.places)
-        assert better is not None and worse is not None  # the others are in no pair
-        return better - worse
-
-    def line(self, flipped: bool, labeller: str) -> Pair:
-        """One line of the file, with the sides as the labeller prefers them."""
-        order = self.places[::-1] if flipped else self.places
-        sides = [self.samples[place] for place in order]
+    def line(self, name: str, flipped: bool, labeller: str) -> Pair:
+        """One line of the file."""
+        sides = [self.samples[place] for place in self.places]
         meta: dict[str, Any] = {
             "uids": [self.question.prompt.uid] * 2,
-            "indices": list(order),
-            "scores": [self.scores[place] for place in order],
+            "indices": list(self.places),
+            "scores": list(self.scores),
             "labeller": labeller,
             "flipped": flipped,
             "logprobs": [side.logprob for side in sides],
@@ -233,7 +202,7 @@ class _Judged:
         }
         row = self.question.row
         return Pair(
-            id=self.name,
+            id=name,
             messages=row["messages"],
             chosen=sides[0].text,
             rejected=sides[1].text,

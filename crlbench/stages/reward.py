@@ -6,7 +6,7 @@ the policy. One in eight prompts is held out, to say how often the model is righ
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +31,15 @@ HELD_OUT = 8
 """One prompt in so many is held out."""
 
 
-def reward_training(settings: Mapping[str, Any], seed: int) -> RewardTraining:
-    """How a reward model is fitted, from what a stage states.
+def reward_training(settings: Iterable[tuple[str, Any]], seed: int) -> RewardTraining:
+    """How a reward model is fitted, from what a stage states. For which seeds it is fitted changes
+    nothing of that.
 
     Raises:
         ValidationError: a value out of range.
     """
-    values = {**settings, "seed": derive(seed, "rm")}
+    stated = {name: value for name, value in settings if name != "seeds"}
+    values = {**stated, "seed": derive(seed, "rm")}
     return validate_card(RewardTraining, values, "a reward stage")
 
 

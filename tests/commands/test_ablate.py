@@ -244,6 +244,16 @@ def test_sensitivity_is_three_stars() -> None:
     ]
 
 
+def test_the_study_of_chains_has_eight_contenders_that_run_once() -> None:
+    found = designed("--study", str(STUDIES / "ppo-dpo.toml"))
+    assert sorted(plan.body["recipe"]["name"] for plan in found.plans) == [
+        "bon", "iterative-dpo", "online-dpo", "rlhf", "rlhf+policy.recipe=grpo", "rlvr",
+        "sft-dpo", "sft-only",
+    ]
+    assert {len(plan.cells) for plan in found.plans} == {4 * 5}
+    assert len({plan.body["fingerprint"] for plan in found.plans}) == 1
+
+
 @pytest.mark.slow
 def test_a_study_can_be_narrowed_and_widened() -> None:
     study = ["--study", str(STUDIES / "tricks-or-traps.toml")]

@@ -17,6 +17,7 @@ from crlbench.cli import COMMANDS
 from crlbench.contract.dynamics import (
     EPISODE_STATS,
     FROZEN_STATS,
+    OWN_PAIR_STATS,
     PAIR_STATS,
     REPLAY_STATS,
     ROLLOUT_STATS,
@@ -39,8 +40,9 @@ def table(rows: dict[str, str]) -> str:
 def test_the_dynamics_page_lists_every_name_with_its_meaning() -> None:
     text = (DOCS / "dynamics.md").read_text()
     of_pairs = {name: text for name, text in PAIR_STATS.items() if name not in FROZEN_STATS}
+    own = {name: text for name, text in OWN_PAIR_STATS.items() if name not in PAIR_STATS}
     sampled = (TEACHER_STATS, REPLAY_STATS)
-    for stats in (STEP_STATS, ROLLOUT_STATS, FROZEN_STATS, of_pairs, *sampled, EPISODE_STATS):
+    for stats in (STEP_STATS, ROLLOUT_STATS, FROZEN_STATS, of_pairs, own, *sampled, EPISODE_STATS):
         expected = table({n: m.replace("|", "\\|") for n, m in stats.items()})
         assert expected in text, f"docs/dynamics.md should hold:\n{expected}"
 

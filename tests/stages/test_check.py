@@ -39,14 +39,15 @@ def check(recipe: str = "rlhf", *, track: str = "preference", folder: Path | Non
 @pytest.mark.parametrize("recipe", recipes.chain_names())
 def test_bundled_chains_fit_the_track(recipe: str) -> None:
     tasks = load_track(CATALOG, "preference").tasks
-    check(recipe, arms=("real", "placebo"), tasks=tasks)
+    arms = ("real",) if recipe == "sft-only" else ("real", "placebo")  # it reads no label
+    check(recipe, arms=arms, tasks=tasks)
 
 
 @pytest.mark.parametrize(
     ("given", "fault"),
     [
         ({"track": "mini"}, r"track 'mini' has no \[conditions.preference\].*--track preference"),
-        ({"recipe": "ppo"}, "recipe 'ppo' is none. Take one of rlhf, rlvr"),
+        ({"recipe": "ppo"}, "recipe 'ppo' is none. Take one of bon, .*rlhf, rlvr"),
         ({"model": "smollm2-135m-instruct"}, "learns in an adapter"),
         ({"ranks": 2}, "runs on one device"),
         ({"arms": ("real", "mode")}, "--arm mode: .*has the arms real, placebo"),
@@ -54,6 +55,15 @@ def test_bundled_chains_fit_the_track(recipe: str) -> None:
         ({"tasks": ("judged",)}, "task 'judged' has no verifier"),
         ({"data": {"reward": "process"}}, "set data.reward=outcome"),
         ({"recipe": "rlvr", "budget": {"grid": 32}}, "8192 completions judged.*allows 4096"),
+        ({"recipe": "online-dpo", "budget": {"grid": 32}}, "8192 completions judged.*allows 4096"),
+        ({"recipe": "sft-only", "arms": ("placebo",)}, "--arm placebo: .*asks no labeller"),
+        ({"recipe": "sft-dpo", "sampling": {"temperature": 0.8}}, "Set sampling.temperature=1"),
+        ({"recipe": "sft-dpo", "budget": {"prompts": 4, "completions": 1, "grid": 1},
+          "optimization": {"minibatches": 1}, "data": {"reward": "process"}}, "outcome"),
+        ({"recipe": "sft-dpo", "budget": {"prompts": 5, "completions": 1},
+          "optimization": {"minibatches": 1}}, "5 completions .*Make that an even number"),
+        ({"recipe": "bon", "budget": {"prompts": 128, "grid": 4}},
+         "reads 1024 answers .*track has 512"),
         ({"recipe": "rlhf+pairs.pairing=best-worst"},
          "pairs.pairing is 'best-worst'.*shares the stage 'pairs'.*'random-mixed'"),
         ({"recipe": "rlhf+sft.recipe=sft+sft.epochs=3"}, "changes nothing"),

@@ -28,10 +28,10 @@ from crlbench.stages.collect import (
     Question,
     collect,
     draw_questions,
-    pairing_of,
     training_questions,
 )
 from crlbench.stages.failure import StageFailed
+from crlbench.stages.jury import pairing_of
 from crlbench.suite.labels import Ask, Flipped, Gold, Labeller, Verdict
 from crlbench.suite.pairs import parse_pairs
 from crlbench.train.stream import make_batch

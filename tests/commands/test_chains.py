@@ -1,0 +1,57 @@
+"""Chains through the command line: what a dry run says, a smoke run, and its verification."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from crlbench import cli
+from crlbench.contract.record_files import read_record
+
+SMALL = ("--model", "tiny-llama", "--track", "preference", "--tasks", "addition", "--jobs", "1")
+
+
+def evaluate(out: Path, recipe: str, *more: str) -> int:
+    return cli.main(["evaluate", "--recipe", recipe, *SMALL, "--out", str(out), *more])
+
+
+@pytest.mark.parametrize(
+    ("recipe", "stages"),
+    [
+        # (stage, kind, verdicts, demonstrations)
+        ("bon", [
+            ("sft", "supervised", 0, 512), ("pairs", "collect", 4096, 0), ("rm", "reward", 0, 0),
+            ("best", "choose", 0, 0), ("policy", "imitation", 0, 0),
+        ]),
+        ("online-dpo", [("sft", "supervised", 0, 512), ("policy", "preference", 4096, 0)]),
+        ("sft-only", [("policy", "imitation", 0, 512)]),
+    ],
+)  # fmt: skip
+def test_a_dry_run_says_what_each_stage_costs(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    recipe: str,
+    stages: list[tuple[str, str, int, int]],
+) -> None:
+    assert evaluate(tmp_path, recipe, "--seeds", "1", "--dry-run", "--json") == 0
+    said = json.loads(capsys.readouterr().out)
+    names = ("stage", "kind", "verdicts", "demonstrations")
+    assert [tuple(row[name] for name in names) for row in said["stages"]] == stages
+    assert all(row["seconds"] > 0 for row in said["stages"])
+    assert said["seconds"] >= sum(row["seconds"] for row in said["stages"])
+    assert not list(tmp_path.rglob("record.json")) and not list(tmp_path.rglob("artefacts"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", ["sft-dpo", "online-dpo", "bon"])
+def test_a_smoke_run_is_verified_with_all_its_stages(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], recipe: str
+) -> None:
+    assert evaluate(tmp_path, recipe, "--smoke") == 0
+    (path,) = tmp_path.rglob("record.json")
+    record = read_record(path)
+    assert record.algo.name == recipe and record.lineage
+    assert cli.main(["verify", str(path.parents[3])]) == 0
+    assert "equal to the last bit" in capsys.readouterr().out
