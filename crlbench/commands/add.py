@@ -153,7 +153,7 @@ def _describe(entry: Addition) -> Iterator[str]:
         yield f"  pinned     {card.source.hf_id} at {card.revision}"
     names = ("kind", "frame", "family", "dtype")
     guesses = [f"{name} '{getattr(card, name)}'" for name in names]
-    adapter = "none" if card.adapter == "none" else card.adapter.kind
+    adapter = card.adapter.kind if card.adapter else "none"
     yield f"  guessed    {', '.join(guesses)}, adapter '{adapter}'"
     if entry.draft.remaining:
         yield f"  to fill in {', '.join(entry.draft.remaining)}"
