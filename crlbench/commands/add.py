@@ -43,7 +43,7 @@ def add_flags(parser: ArgumentParser) -> None:
     add("--slug", metavar="S", help="for a model: name of its entry (its own name)")
     add("--added", metavar="DAY", help="for a model: the day in its entry (today)")
     add("--to", metavar="DIR",
-        help="folder that gets tasks/ and tests/, or models/ (the checkout, where you stand in it)")
+        help="folder that gets tasks/ and tests/, or models/ (the checkout you are in)")
 
 
 def run(options: Namespace) -> int:
