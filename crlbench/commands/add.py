@@ -43,7 +43,7 @@ def add_flags(parser: ArgumentParser) -> None:
     add("--slug", metavar="S", help="for a model: name of its entry (its own name)")
     add("--added", metavar="DAY", help="for a model: the day in its entry (today)")
     add("--to", metavar="DIR",
-        help="folder that gets tasks/ and tests/, or models/ (the checkout)")
+        help="folder that gets tasks/ and tests/, or models/ (the checkout you are in)")
 
 
 def run(options: Namespace) -> int:
@@ -151,7 +151,10 @@ def _describe(entry: Addition) -> Iterator[str]:
         yield f"{_short(entry.copied)}: its files, copied"
     if card.source.hf_id:
         yield f"  pinned     {card.source.hf_id} at {card.revision}"
-    yield f"  guessed    kind '{card.kind}', frame '{card.frame}', family '{card.family}'"
+    names = ("kind", "frame", "family", "dtype")
+    guesses = [f"{name} '{getattr(card, name)}'" for name in names]
+    adapter = card.adapter.kind if card.adapter else "none"
+    yield f"  guessed    {', '.join(guesses)}, adapter '{adapter}'"
     if entry.draft.remaining:
         yield f"  to fill in {', '.join(entry.draft.remaining)}"
 
@@ -182,5 +185,10 @@ def _root(options: Namespace, catalog: Catalog) -> Path:
             f"this crlbench is installed without a checkout, so say where the {options.what} goes:"
             " --to DIR. DIR is then a --catalog folder: crlbench list"
             f" {options.what}s --catalog DIR"
+        )
+    if not catalog.extra and not Path.cwd().is_relative_to(root):
+        raise UsageError(
+            f"this folder is not in the checkout, so say where the {options.what} goes: --to ."
+            f" (a --catalog folder of your own), or --to {shlex.quote(str(root))} (the checkout)."
         )
     return root

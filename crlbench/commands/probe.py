@@ -42,8 +42,8 @@ examples:
 def add_flags(parser: ArgumentParser) -> None:
     parser.add_argument("tasks", metavar="TASK", nargs="*", help="names (all tasks)")
     parser.add_argument("--model", metavar="X", action="append",
-        help=f"{MODEL}, repeatable (by the task's tags: the bundled models or "
-        "smollm2-135m-instruct)")
+        help=f"{MODEL}, repeatable (by the task's tags: the bundled models, or "
+        "smollm2-135m-instruct where it was fetched)")
     parser.add_argument("--rollouts", metavar="K", type=int, default=8,
         help="completions per item (8)")
     parser.add_argument("--items", metavar="N", type=int, default=64, help="items per level (64)")
@@ -80,7 +80,17 @@ def run(options: Namespace) -> int:
             raise UsageError(
                 f"--write: {task.folder} is archived and never changes. Leave --write out."
             )
-    models = {task.name: options.model or probing.default_models(task.card) for task in tasks}
+    models = {
+        task.name: options.model or probing.default_models(task.card, catalog, options.home)
+        for task in tasks
+    }
+    missing = [] if options.model else probing.missing_defaults(catalog, options.home)
+    if missing and any(not probing.BUNDLED_TAGS & {*task.card.tags} for task in tasks):
+        note(
+            options,
+            f"{', '.join(missing)}: not on this machine, so the bundled models are asked; "
+            f"for the other run: crlbench fetch {' '.join(missing)}",
+        )
     names = [name for several in models.values() for name in several]
     require_fetched(cards_of(names, catalog).values(), options.home)
     import torch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import tempfile
 from argparse import ArgumentParser, Namespace
@@ -119,10 +120,7 @@ def _examine(
             before.pop(name, None)
         rewritten = check_growth(before, opened(one.files)) if before else []
         if rewritten:
-            raise ValidationError(
-                f"{target / one.place}: is there already, and results are never changed: "
-                f"{'; '.join(rewritten[:4])}"
-            )
+            raise ValidationError(_taken(target / one.place, rewritten))
         _write(one.files, draft / one.place)
     places = {one.place for one in bundles}
     others = [e for e in find_entries(target) if e.relative_to(target) not in places]
@@ -137,6 +135,19 @@ def _examine(
     return reports
 
 
+def _taken(folder: Path, rewritten: Sequence[str]) -> str:
+    """What is said where other runs of a stored entry would replace it."""
+    from crlbench.contribute.results.layout import read_submission
+
+    model, recipe = folder.parts[-2:]
+    more = f" and {len(rewritten) - 1} more" if len(rewritten) > 1 else ""
+    return (
+        f"{model}/{recipe} is already on this board, from {read_submission(folder).submitter}: "
+        f"{folder}. Results are never changed; an entry only grows, from the run folder that it "
+        f"came from. What these runs would replace: {rewritten[0]}{more}."
+    )
+
+
 def _write(files: Mapping[str, bytes], folder: Path) -> None:
     """An entry, each file whole; who submitted it first stays."""
     from crlbench.contribute.results.layout import SUBMISSION
@@ -144,6 +155,15 @@ def _write(files: Mapping[str, bytes], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     kept = {SUBMISSION} if (folder / SUBMISSION).exists() else set()
     write_all({folder / name: files[name] for name in files if name not in kept})
+
+
+def _branch(bundles: Sequence[Any]) -> str:
+    """The name of a branch for these entries: other entries get another one."""
+    places = [one.place.parts[-2:] for one in bundles]
+    model, recipe = min(places)
+    more = f"-and-{len(places) - 1}" if len(places) > 1 else ""
+    words = re.sub("[^A-Za-z0-9.]+", "-", f"{model.partition('@')[0]}-{recipe}").strip("-.")
+    return f"results-{words}{more}"
 
 
 def _say(
@@ -158,13 +178,14 @@ def _say(
     folders = [str(target / one.place) for one in bundles]
     sizes = [sum(map(len, one.files.values())) for one in bundles]
     heading, paths = shlex.quote(title(reports)), " ".join(map(shlex.quote, folders))
+    branch = _branch(bundles)
     lines: list[str] = []
     for report, folder, size in zip(reports, folders, sizes, strict=True):
         lines += [*report.lines(), f"  {folder} ({size / 1000:.0f} kB)"]
     lines += [
         "\nnext:",
-        f"  git switch -c results && git add {paths}",
-        f"  git commit -m {heading} && git push -u origin results",
+        f"  git switch -c {branch} && git add {paths}",
+        f"  git commit -m {heading} && git push -u origin {branch}",
     ]
     if body:
         lines += [f"  gh pr create --title {heading} --body-file {shlex.quote(str(body))}"]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from crlbench.catalog.fetch import model_dir
 from crlbench.catalog.find import Catalog
 from crlbench.catalog.frozen import Task, read_bytes
 from crlbench.contract.conditions import PROTOCOL, Conditions, Sampling
@@ -121,9 +122,20 @@ class LevelProbe:
         return {name: getattr(self, name) for name in names}
 
 
-def default_models(card: TaskCard) -> tuple[str, ...]:
-    """The models whose probe says something: the bundled ones where they can read the task."""
-    return BUNDLED if BUNDLED_TAGS & {*card.tags} else REAL
+def default_models(card: TaskCard, catalog: Catalog, home: Path | None) -> tuple[str, ...]:
+    """The models whose probe says something: the bundled ones where they can read the task.
+
+    They also stand in for models whose weights are not on this machine.
+    """
+    if BUNDLED_TAGS & {*card.tags} or missing_defaults(catalog, home):
+        return BUNDLED
+    return REAL
+
+
+def missing_defaults(catalog: Catalog, home: Path | None) -> list[str]:
+    """The models of ``REAL`` whose weights are not on this machine."""
+    cards = map(catalog.load_model, REAL)
+    return [card.slug for card in cards if not model_dir(card, home).is_dir()]
 
 
 def probe(task: Task, subject: Subject, plan: Plan, catalog: Catalog) -> list[LevelProbe]:

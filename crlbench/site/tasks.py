@@ -126,6 +126,15 @@ def _task_row(name: str, card: TaskCard | None, learners: Sequence[Learner]) -> 
     }
 
 
+def _sources(card: TaskCard) -> list[tuple[str, str]]:
+    """The repositories that a task's rows are made from, each with its commit."""
+    if card.source is None:
+        return []
+    source = card.source
+    files = source.files.values()
+    return sorted({(f.origin or source.origin, f.commit or source.commit) for f in files})
+
+
 def _page(
     site: Site, name: str, card: TaskCard | None, learners: Sequence[Learner]
 ) -> Iterator[Page]:
@@ -141,6 +150,7 @@ def _page(
             "examples": _examples(site, name, card) if card else [],
             "splits": _splits(card) if card else [],
             "nulls": list(NULLS.values()),
+            "sources": _sources(card) if card else [],
             "versions": _versions(name, card, learners),
             "boards": _boards(name, learners),
         },

@@ -430,3 +430,21 @@ def test_nothing_is_left_where_there_is_no_place(
     assert add(str(folder), "--to", str(tmp_path / "to")) == 6
     assert "cannot be copied" in capsys.readouterr().err
     assert [*models.parent.iterdir()] == [models]
+
+
+def test_a_taken_slug_is_refused_before_anything_is_read(tmp_path: Path, capsys: OUTPUT) -> None:
+    (broken := tmp_path / "broken").mkdir()
+    call = (str(broken), "--to", str(tmp_path / "to"))
+    assert add(*call) == 3 and "has no config.json" in capsys.readouterr().err
+    assert add(*call, "--slug", "tiny-llama") == 2
+    assert "model 'tiny-llama' exists already in" in capsys.readouterr().err
+
+
+def test_a_local_model_is_displayed_by_its_slug_and_every_guess_is_named(
+    tmp_path: Path, capsys: OUTPUT
+) -> None:
+    folder = write_checkpoint(tmp_path / "ckpt", "qwen2", CHAT_TEMPLATE)
+    assert add(str(folder), "--slug", "my-model", "--to", str(tmp_path / "to")) == 0
+    assert read_model_card(tmp_path / "to" / "models" / "my-model.toml").display_name == "my-model"
+    (guesses,) = [row for row in capsys.readouterr().out.splitlines() if "guessed" in row]
+    assert "dtype 'float32'" in guesses and "adapter 'none'" in guesses

@@ -143,3 +143,15 @@ def test_the_templates_travel_in_the_wheel() -> None:
     found = {path.name for path in scaffold.HERE.glob(pattern)}
     kinds = ("task", "environment")
     assert found == {f for k in kinds for f in (f"{k}.py.in", f"{k}.md.in", f"test_{k}.py.in")}
+
+
+def test_outside_the_checkout_the_place_must_be_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["add", "task", "my-stray"]) == 2
+    said = capsys.readouterr().err
+    assert "not in the checkout" in said and "--to ." in said and str(ROOT) in said
+    assert not (ROOT / "tasks" / "my-stray").exists()
+    assert cli.main(["add", "task", "my-stray", "--to", "."]) == 0
+    assert (tmp_path / "tasks" / "my-stray" / "task.py").is_file()

@@ -39,6 +39,7 @@ def test_the_text_of_the_pull_request(run_folder: Path, home: Path, tmp_path: Pa
     code, printed, _ = submit(run_folder, tmp_path / "results", home, "--pr-body", body)
     assert code == 0
     assert "keeps every rule" in printed and "gh pr create" in printed
+    assert "git switch -c results-tiny-llama-0.3m-" in printed
     text = body.read_text()
     assert "tiny-llama-0.3m" in text and "on nano v1 (closed division" in text
     assert "- [x] `nano-" in text
@@ -77,7 +78,8 @@ def test_what_stands_is_never_exchanged(home: Path, entry: Path, tmp_path: Path)
     shutil.copytree(entry.parents[2], results)
     again = evaluated(tmp_path / "runs", home, seeds=2)
     code, _, error = submit(again, results, home, "--no-pr")
-    assert code == 3 and "results are never changed" in error
+    assert code == 3 and "Results are never changed" in error
+    assert "is already on this board, from @someone" in error
     kept = load_runs(results.joinpath(*entry.parts[-3:]))
     assert [run.record for run in kept] == [run.record for run in load_runs(entry)]
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from crlbench import cli
+from crlbench.catalog.fetch import model_dir
 from crlbench.catalog.find import Catalog
 from crlbench.errors import UsageError, ValidationError
 from crlbench.policy.decode.loop import DrawKey
@@ -146,11 +147,17 @@ def test_solved_is_what_the_audit_says_where_a_reward_model_pays(
     assert "completions passed the audit; the mean score is" in " ".join(block.split())
 
 
-def test_models_go_by_the_tags_of_a_task() -> None:
-    models = {n: probe.default_models(Catalog().task_card(n)) for n in ("addition", "modular")}
-    assert set(models.values()) == {probe.BUNDLED}
-    assert probe.default_models(Catalog().task_card("units")) == ("smollm2-135m-instruct",)
-    known = Catalog().list("model")
+def test_models_go_by_the_tags_of_a_task(tmp_path: Path) -> None:
+    catalog = Catalog()
+    (fetched := tmp_path / "fetched").mkdir()
+    model_dir(catalog.load_model("smollm2-135m-instruct"), fetched).mkdir(parents=True)
+    for name in ("addition", "list-ops"):
+        card = catalog.task_card(name)
+        assert probe.default_models(card, catalog, fetched) == probe.BUNDLED
+    units = catalog.task_card("units")
+    assert probe.default_models(units, catalog, fetched) == ("smollm2-135m-instruct",)
+    assert probe.default_models(units, catalog, tmp_path / "new") == probe.BUNDLED
+    known = catalog.list("model")
     assert {*probe.BUNDLED, *probe.REAL} <= {*known}
 
 
@@ -262,3 +269,13 @@ def test_a_model_that_learned_the_published_items_by_heart_is_found(
     found = {(row["model"], row["level"]): row for row in json.loads(capsys.readouterr().out)}
     assert found["knowing", 3]["finding"] == "seen?" and found["knowing", 3]["gap"] > 0.3
     assert all(found["tiny-llama", level]["finding"] == "" for level in (1, 2, 3))
+
+
+def test_without_a_download_the_bundled_models_are_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = ["probe", "units", "--items", "2", "--rollouts", "2", "--home", str(tmp_path / "new")]
+    assert cli.main([*call, "--json", "--offline"]) == 0
+    shown = capsys.readouterr()
+    assert {row["model"] for row in json.loads(shown.out)} == {*probe.BUNDLED}
+    assert "crlbench fetch smollm2-135m-instruct" in shown.err

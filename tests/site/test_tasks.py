@@ -83,6 +83,21 @@ def test_rows_of_others_are_not_shown(shown: dict[str, str]):
     assert "Level 1" not in shown["tasks/gsm8k.html"]
 
 
+def test_licence_and_source_of_every_corpus_are_shown(site: Site, shown: dict[str, str]):
+    for name in site.catalog.list("task"):
+        if site.catalog.rows_state(name) == "draft":
+            continue
+        card, text = site.catalog.task_card(name), markup.unescape(shown[f"tasks/{name}.html"])
+        assert f"<dt>Licence</dt><dd>{card.licence}</dd>" in text
+        if card.source is None:
+            assert "made by the task's own code" in text
+        else:
+            assert card.source.origin in text and card.source.commit[:12] in text
+    # Two repositories, one of which a single file is from.
+    harmless = shown["tasks/harmless.html"]
+    assert "anthropics/hh-rlhf" in harmless and "paul-rottger/exaggerated-safety" in harmless
+
+
 def test_who_learns_it_best_has_intervals_and_failures(site: Site, shown: dict[str, str]):
     text, board = shown["tasks/addition.html"], site.boards[0].board
     found = {e.name: e.axes["efficiency"].by_task["addition"] for e in board.entries}

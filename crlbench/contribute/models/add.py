@@ -120,6 +120,8 @@ def add_local(path: Path, place: Place, added: date, home: Path | None) -> Addit
     """
     from crlbench.contribute.models.hub import metadata_of
 
+    if place.slug:
+        place.free(place.slug)
     path = expanded(path).resolve()
     if path.is_dir():
         card = local_card(path)
@@ -138,7 +140,7 @@ def add_local(path: Path, place: Place, added: date, home: Path | None) -> Addit
     inside = _inside(card, place.folder)
     source = {"path": inside or slug, "gguf_file": card.source.gguf_file}
     origin = Origin(
-        card.display_name,
+        place.slug or card.display_name,
         source,
         card.weights_sha256,
         side_digests(folder),

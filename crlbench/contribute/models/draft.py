@@ -30,7 +30,7 @@ HINTS = {
     "contamination_note": "whether items of the tasks, or texts like them, may be in that data;"
     " 'unknown' is an answer",
     "contact": "who answers for this entry: a GitHub handle",
-    "citation": "how its makers want to be cited; may be left empty",
+    "citation": "how its makers want to be cited; '' where they do not say",
 }
 """What a person is asked, by the field."""
 WHOLE_BELOW = 100_000_000

@@ -146,7 +146,7 @@ def check_growth(old: Mapping[str, bytes], new: Mapping[str, bytes]) -> list[str
         if after is None:
             problems.append(f"{name}: removed")
         elif name == LEDGER_NAME and not after.startswith(before):
-            problems.append(f"{name}: what it said was changed; a ledger only grows")
+            problems.append(f"{name}: it tells of other attempts; a ledger only grows")
         elif name not in (LEDGER_NAME, PLAN_NAME, PACKED) and after != before:
             problems.append(f"{name}: changed")
     return problems
