@@ -46,6 +46,7 @@ LETTERS = "abcdef"
 LEADERS = 3
 """Tiers whose leaders are columns of a matrix."""
 INDEX = "data/compare.js"
+ALL_ENTRIES = "compare/all.html"
 KEPT = "comparison"
 """What is drawn of an entry by itself, among the files that are kept of it."""
 MOST_PAIRS = 300
@@ -110,7 +111,7 @@ class Group:
 
 
 def pages(site: Site) -> Iterator[Made]:
-    """All entries with their matrices and room for what a reader picks; and the data of each."""
+    """Room for what a reader picks, all entries with their matrices, and the data of each."""
     yield partial(_pages, site)
 
 
@@ -127,11 +128,6 @@ def _pages(site: Site) -> Iterator[Page | File]:
         title="Compare entries",
         about="Two to six entries of one board side by side: paired verdicts on sample "
         "efficiency, stability and generalization, learning curves and samples to threshold.",
-        data={
-            "groups": groups,
-            "letters": LETTERS,
-            "partial": [s for s in site.boards if len(pairs[s.id]) < _all(s)],
-        },
         section="compare",
         scripts=(
             "static/recompute.js",
@@ -140,6 +136,17 @@ def _pages(site: Site) -> Iterator[Page | File]:
             "static/compare.js",
         ),
         charts=True,
+    )
+    yield Page(
+        path=ALL_ENTRIES,
+        template="all_entries.html.j2",
+        title="Every entry against the leaders",
+        about="Each entry of every board against the leader of each tier, with paired verdicts.",
+        data={
+            "groups": groups,
+            "partial": [s for s in site.boards if len(pairs[s.id]) < _all(s)],
+        },
+        section="compare",
     )
     yield File(INDEX, _index(site))
     for stored in site.boards:
