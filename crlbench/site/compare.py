@@ -41,8 +41,6 @@ from crlbench.verdict.pairs import Call, Effect, Pair, PairAxis
 from crlbench.verdict.ranking import AxisRanking
 from crlbench.verdict.task_runs import CURVE_AXES
 
-LETTERS = "abcdef"
-"""Entries side by side, by the names that their places have in an address."""
 LEADERS = 3
 """Tiers whose leaders are columns of a matrix."""
 INDEX = "data/compare.js"

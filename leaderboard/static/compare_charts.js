@@ -83,7 +83,8 @@
           legend: null,
         };
         return {
-          width: width - 60,
+          // Labels stand left of the plot, at about 7 pixels a letter.
+          width: width - 30 - Math.min(220, 7 * Math.max(...data.map((row) => row.pair.length))),
           height: { step: 34 },
           data: { values: data },
           layer: [

@@ -84,8 +84,6 @@ def test_pages_sort_by_six_digits_and_know_no_missing_number() -> None:
 
 
 def test_latex_reads_no_text_as_a_command():
-    from crlbench.pages.table import Column, Row, Table
-
     table = Table((Column("a_b"), Column("x", "number")), [Row(["50% & \\\\ {Λ}", 0.5])])
     head, rule, heads, _, row, *_ = table.to_latex().decode().split("\n")
     assert (head, rule, heads) == (r"\begin{tabular}{lr}", r"\toprule", r"a\_b & x \\")
