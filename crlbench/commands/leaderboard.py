@@ -26,7 +26,7 @@ CACHE = "site"
 """Folder below CRLBENCH_HOME for what is kept of entries."""
 ADDRESS = re.compile(r"https?://[A-Za-z0-9.-]+(?::\d+)?(?:/[A-Za-z0-9._~/-]*)?", re.ASCII)
 TABLES = ("entries", "runs", "curves", "pairs", "designs")
-TABLE_FORMATS = ("csv", "json", "parquet")
+TABLE_FORMATS = ("csv", "json", "parquet", "tex")
 
 EXAMPLES = """\
 examples:

@@ -173,6 +173,16 @@ class Table:
         text = json.dumps(whole, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         return (text + "\n").encode()
 
+    def to_latex(self) -> bytes:
+        """A ``tabular`` for the package booktabs, three decimals a number."""
+        ends = " \\\\"
+        layout = "".join("l" if column.kind == "text" else "r" for column in self.columns)
+        heads = " & ".join(escape_latex(column.heading) for column in self.columns)
+        rows = (" & ".join(map(escape_latex, _format_row(row))) + ends for row in self.rows)
+        lines = [f"\\begin{{tabular}}{{{layout}}}", r"\toprule", heads + ends, r"\midrule"]
+        lines += [*rows, r"\bottomrule", r"\end{tabular}", ""]
+        return "\n".join(lines).encode()
+
     def values(self) -> Iterator[list[Value]]:
         """The values of every row, in the order of the columns."""
         for row in self.rows:
@@ -242,6 +252,22 @@ def escape(content: str) -> str:
     for sign in "*_`[]#":
         content = content.replace(sign, f"\\{sign}")
     return content
+
+
+LATEX = {
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "−": "$-$",
+    "Λ": r"$\Lambda$",
+}
+"""Signs that LaTeX reads as commands, or that its fonts lack, and how to write them."""
+
+
+def escape_latex(content: str) -> str:
+    """Text on one line that LaTeX must not read as commands."""
+    return "".join(LATEX.get(sign, sign) for sign in wording.visible(content).replace("\n", " "))
 
 
 def _format_row(row: Row) -> list[str]:

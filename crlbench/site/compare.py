@@ -41,11 +41,10 @@ from crlbench.verdict.pairs import Call, Effect, Pair, PairAxis
 from crlbench.verdict.ranking import AxisRanking
 from crlbench.verdict.task_runs import CURVE_AXES
 
-LETTERS = "abcdef"
-"""Entries side by side, by the names that their places have in an address."""
 LEADERS = 3
 """Tiers whose leaders are columns of a matrix."""
 INDEX = "data/compare.js"
+ALL_ENTRIES = "compare/all.html"
 KEPT = "comparison"
 """What is drawn of an entry by itself, among the files that are kept of it."""
 MOST_PAIRS = 300
@@ -110,7 +109,7 @@ class Group:
 
 
 def pages(site: Site) -> Iterator[Made]:
-    """All entries with their matrices and room for what a reader picks; and the data of each."""
+    """Room for what a reader picks, all entries with their matrices, and the data of each."""
     yield partial(_pages, site)
 
 
@@ -127,11 +126,6 @@ def _pages(site: Site) -> Iterator[Page | File]:
         title="Compare entries",
         about="Two to six entries of one board side by side: paired verdicts on sample "
         "efficiency, stability and generalization, learning curves and samples to threshold.",
-        data={
-            "groups": groups,
-            "letters": LETTERS,
-            "partial": [s for s in site.boards if len(pairs[s.id]) < _all(s)],
-        },
         section="compare",
         scripts=(
             "static/recompute.js",
@@ -140,6 +134,17 @@ def _pages(site: Site) -> Iterator[Page | File]:
             "static/compare.js",
         ),
         charts=True,
+    )
+    yield Page(
+        path=ALL_ENTRIES,
+        template="all_entries.html.j2",
+        title="Every entry against the leaders",
+        about="Each entry of every board against the leader of each tier, with paired verdicts.",
+        data={
+            "groups": groups,
+            "partial": [s for s in site.boards if len(pairs[s.id]) < _all(s)],
+        },
+        section="compare",
     )
     yield File(INDEX, _index(site))
     for stored in site.boards:

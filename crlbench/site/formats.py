@@ -1,4 +1,4 @@
-"""The tables of boards, and how each is written to a file: CSV, JSON or Parquet."""
+"""The tables of boards, and how each is written to a file: CSV, JSON, Parquet or LaTeX."""
 
 from __future__ import annotations
 
@@ -90,4 +90,5 @@ WRITERS: dict[str, Callable[[Table], bytes]] = {
     "csv": Table.to_csv,
     "json": Table.to_json,
     "parquet": as_parquet,
+    "tex": Table.to_latex,
 }

@@ -82,6 +82,8 @@ ENTRY_COLUMNS = (
     Column("lambda_strict", "number", "the same without second choices of the start model"),
     Column("lambda_mode", "number", "Λ under agreement with the start model"),
     Column("taught", "number", "Λ - Λ(mode)"),
+    Column("lambda_wrong", "number", "Λ under a reward for a fixed wrong answer of each prompt"),
+    Column("net_wrong", "number", "Λ - Λ(wrong)"),
 )
 
 
@@ -151,6 +153,8 @@ def _beside(stored: StoredBoard, entry: Entry) -> Subject:
         found |= {"lambda_new": known.lam_new, "lambda_strict": known.lam_strict}
     if entry.mode is not None:
         found |= {"lambda_mode": entry.mode.lam.value, "taught": entry.mode.net.value}
+    if entry.wrong is not None:
+        found |= {"lambda_wrong": entry.wrong.lam.value, "net_wrong": entry.wrong.net.value}
     return found
 
 

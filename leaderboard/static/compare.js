@@ -137,6 +137,7 @@
       letter: LETTERS[i].toUpperCase(),
       i,
     }));
+    label(sides);
     const others = sides.filter((side) => side.board !== sides[0].board);
     if (others.length) {
       say("These entries are not comparable: they were made under different conditions.");
@@ -156,10 +157,18 @@
     if (own !== shown) return;
     sides.forEach((side) => Object.assign(side, crlbench.entries[side.key]));
     say(`${sides.length} entries of ${boards[sides[0].board].title}.`);
-    result.append(headlines(sides), verdicts(sides), learning(sides), arrivals(sides));
+    result.append(...opening(sides), learning(sides), verdicts(sides), arrivals(sides), headlines(sides));
     compared = sides;
     draw();
     result.dataset.state = "compared";
+  }
+
+  /** Names of entries: the model, with its recipe or its revision where these set them apart. */
+  function label(sides) {
+    const alike = new Set(sides.map((side) => side.recipe)).size === 1;
+    const short = (side) => (alike ? side.display_name : `${side.display_name}, ${side.recipe}`);
+    const count = (text) => sides.filter((side) => short(side) === text).length;
+    sides.forEach((side) => (side.label = count(short(side)) > 1 ? side.name : short(side)));
   }
 
   /** Only what depends on the axis: what was recomputed stays. */
@@ -180,10 +189,10 @@
     const { count, leaves } = differing(first.board, other.board);
     const text = (value) => (value === null ? "(absent)" : JSON.stringify(value));
     const rows = leaves.map(([leaf, ...values]) => [leaf, ...values.map(text)]);
-    const title = `${first.letter} and ${other.letter}: ${count} conditions differ`;
+    const title = `${name(first)} and ${name(other)}: ${count} conditions differ`;
     const columns = [
       "Condition",
-      ...[first, other].map((side) => `${side.letter} ${side.display_name}`),
+      ...[first, other].map(name),
     ];
     const prints = [first, other].map((side) => boards[side.board].fingerprint);
     const parts = [
@@ -246,11 +255,11 @@
     const bar = element("progress", [], {
       max: 1,
       value: 0,
-      "aria-label": `Recomputing Λ of ${side.letter}`,
+      "aria-label": `Recomputing Λ of ${name(side)}`,
     });
     bar.hidden = true;
     panel.append(
-      element("button", `Recompute Λ of ${side.letter} on this machine`, {
+      element("button", `Recompute Λ of ${name(side)} on this machine`, {
         type: "button",
         class: "quiet",
       }),
@@ -261,6 +270,46 @@
   }
 
   // Verdicts -------------------------------------------------------------------------------------
+
+  /** What two entries are to each other, as `crlbench compare` begins; what more are, a matrix. */
+  function opening(sides) {
+    if (sides.length > 2) return [matrices(sides)];
+    const [first, second] = sides;
+    const found = AXES.map(([axis, title]) => [difference(first, second, axis), title.toLowerCase()]);
+    if (found.some(([pair]) => !pair)) return [];
+    const clauses = found.map(([{ effect }, title]) => {
+      if (!effect) return `no number on ${title}`;
+      const value = number(effect.value, 3, true);
+      return effect.call === "preview" ? `${value} on ${title}` : `${effect.call} on ${title} (${value})`;
+    });
+    const preview = found.some(([{ effect }]) => effect && effect.call === "preview");
+    const begin = preview
+      ? `A preview, not a verdict. ${name(second)} minus ${name(first)}`
+      : `${name(second)} against ${name(first)}`;
+    const text = `${begin}: ${clauses.join("; ")}.`;
+    return [element("p", text, { class: "lead", "data-opening": "" })];
+  }
+
+  /** Every entry against every other: a row minus a column. */
+  function matrices(sides) {
+    const columns = ["Row against column", ...sides.map(name)];
+    const tables = AXES.map(([axis, title, sign]) => {
+      const rows = sides.map((row) => [
+        name(row),
+        ...sides.map((column) => {
+          if (row === column) return "–";
+          const pair = difference(column, row, axis);
+          if (!pair || !pair.effect) return "no number";
+          return fragment(call(pair.effect), ` ${number(pair.effect.value, 3, true)}`);
+        }),
+      ]);
+      const caption = `${title} ${signOf(sides, axis, sign)}: row minus column`;
+      return crlbench.table(caption, columns, rows);
+    });
+    const made = section("matrix", "Who is better", ...tables);
+    tables.forEach((table, i) => (table.dataset.matrix = AXES[i][0]));
+    return made;
+  }
 
   function pairs(sides) {
     return sides.flatMap((second, j) => sides.slice(0, j).map((first) => [first, second]));
@@ -324,7 +373,7 @@
     const margin = boards[sides[0].board].margin;
     const about = element(
       "p",
-      `B against A is B minus A, over the seeds that both have: headline numbers over other seeds cannot be subtracted from one another. Equivalent: the 90 % interval lies inside ±${margin}, the shaded band. Else better or worse, where the 95 % interval leaves out 0; else undecided. r is the correlation of the paired seeds; to settle: how many more would likely decide it.`,
+      `Each row is the first named minus the second, on the seeds both ran. Do not subtract the scores below; they may use different seeds. Equivalent: the 90 % interval lies inside ±${margin}, the shaded band. Else better or worse, where the 95 % interval leaves out 0; else undecided. r is the correlation of the paired seeds; to settle: how many more would likely decide it.`,
       { class: "note" },
     );
     const all = pairs(sides);
@@ -335,7 +384,7 @@
       const why = both
         ? "Both the model and the recipe differ, so that a difference would belong to neither, and this build did not compare them."
         : "This build did not compare them, as the board has too many pairs.";
-      const hint = [`${second.letter} against ${first.letter}: ${why} On your machine: `];
+      const hint = [`${name(second)} against ${name(first)}: ${why} On your machine: `];
       hint.push(element("code", `crlbench compare ${first.name} ${second.name}`));
       return element("p", hint, { class: "calm", "data-absent": "" });
     });
@@ -348,8 +397,8 @@
 
   function axisVerdicts(sides, axis, title, sign, margin) {
     const found = pairs(sides).map(([first, second]) => ({
-      label: `${second.letter} against ${first.letter}`,
-      short: `${second.letter} − ${first.letter}`,
+      label: `${name(second)} against ${name(first)}`,
+      short: `${name(second)} − ${name(first)}`,
       pair: difference(first, second, axis),
     }));
     const made = element("section", element("h3", `${title} ${sign}`, { id: `axis-${axis}` }), {

@@ -35,7 +35,7 @@
   }
 
   function name(side) {
-    return `${side.letter} ${side.display_name}, ${side.recipe}`;
+    return side.label;
   }
 
   function tasksOf(sides) {
@@ -59,7 +59,7 @@
       type: "nominal",
       sort: null,
       title: null,
-      axis: { ticks: false, domain: false, labelFontWeight: 600 },
+      axis: { ticks: false, domain: false, labelFontWeight: 600, labelLimit: 220 },
     };
     const x = (field) => ({
       field,
@@ -83,7 +83,8 @@
           legend: null,
         };
         return {
-          width: width - 60,
+          // Labels stand left of the plot, at about 7 pixels a letter.
+          width: width - 30 - Math.min(220, 7 * Math.max(...data.map((row) => row.pair.length))),
           height: { step: 34 },
           data: { values: data },
           layer: [
@@ -140,7 +141,7 @@
         .map(([task, found]) => ({
           task,
           side,
-          entry: side.letter,
+          entry: name(side),
           E: found.E,
           H: found.H,
           L: found.L,

@@ -186,7 +186,7 @@ def test_global_flags_stand_before_or_after_the_command(
         (["leaderboard", "build", "--url", "example.org"], 2, "give the whole address"),
         (["leaderboard", "serve", "--port", "99999"], 2, "--port"),
         (["leaderboard", "export"], 2, "--out"),
-        (["leaderboard", "export", "--out", "a.xls"], 2, "csv, json, parquet"),
+        (["leaderboard", "export", "--out", "a.xls"], 2, "csv, json, parquet, tex"),
         (["leaderboard", "export", "--out", "a.csv", "--what", "run"], 2, "Did you mean runs"),
     ],
 )

@@ -81,3 +81,11 @@ def test_a_path_leads_through_keys_attributes_and_places() -> None:
 def test_pages_sort_by_six_digits_and_know_no_missing_number() -> None:
     cells = (Cell("x", 0.12345678), Cell("y", 12), Cell("–"), Cell("fp32", "fp32"))
     assert [cell.order for cell in cells] == ["0.123457", "12", "", "fp32"]
+
+
+def test_latex_reads_no_text_as_a_command():
+    table = Table((Column("a_b"), Column("x", "number")), [Row(["50% & \\\\ {Λ}", 0.5])])
+    head, rule, heads, _, row, *_ = table.to_latex().decode().split("\n")
+    assert (head, rule, heads) == (r"\begin{tabular}{lr}", r"\toprule", r"a\_b & x \\")
+    text = r"50\% \& \textbackslash{}\textbackslash{} \{$\Lambda$\} & 0.500 \\"
+    assert row == text

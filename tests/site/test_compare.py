@@ -86,7 +86,8 @@ def test_verdicts_are_those_of_python_in_both_orders(compare: Open, board: Store
     for axis in AXES:
         effect, wider = expected[axis].effect, expected[axis].wider
         (row,) = rows(page, f"[data-axis={axis}] > .scroll")
-        assert row[0] == "B against A"
+        labels = [side.display_name for side in (second, first)]
+        assert row[0] == " against ".join(labels)
         assert row[1].split()[-1] == effect.verdict
         assert row[2] == number(effect.value, signed=True)
         assert row[3:5] == [signed(effect.interval), signed(effect.inner)]
@@ -161,11 +162,12 @@ def test_entries_of_other_conditions_are_refused_with_what_differs(compare: Open
 
 
 def test_without_scripts_every_entry_stands_against_the_leaders(visit: Visitor, site: Site):
-    page = visit("compare.html", scripts=False)
+    assert not visit("compare.html", scripts=False).locator("[data-picker]").is_visible()
+    page = visit("compare/all.html", scripts=False)
     for stored in site.boards:
         for entry in stored.board.entries:
             path = entry_path(stored.id, entry.model, entry.recipe)
-            assert page.locator(f"main a[href='{path}']").count()
+            assert page.locator(f"main a[href='../{path}']").count()
     board = site.boards[0].board
     ranking = board.rankings["ppo"]["efficiency"].ranking
     leader = board.entry(ranking.anchors[0])
@@ -181,7 +183,25 @@ def test_without_scripts_every_entry_stands_against_the_leaders(visit: Visitor, 
         else:
             effect = paired_axes(leader, entry, board.margin)["efficiency"].effect
             assert texts[3].split()[-2:] == [effect.verdict, number(effect.value, signed=True)]
-    assert not page.locator("[data-picker]").is_visible()
+
+
+def test_two_entries_begin_with_the_verdicts_and_more_with_a_matrix(
+    compare: Open, board: StoredBoard
+):
+    names = [f"{model}@00000000/ppo" for model in ("tiny-llama", "tiny-qwen2", "tiny-gemma")]
+    first, second, third = map(board.board.entry, names)
+    page = compare(*(f"{board.id}/{name}" for name in names[:2]))
+    told = page.locator("[data-opening]").inner_text()
+    assert told.startswith(f"{second.display_name} against {first.display_name}: ")
+    for effect in (one.effect for one in paired_axes(first, second, board.board.margin).values()):
+        assert f"({number(effect.value, signed=True)})" in told and effect.verdict in told
+    page = compare(*(f"{board.id}/{name}" for name in names))
+    effect = paired_axes(first, third, board.board.margin)["efficiency"].effect
+    row = rows(page, "[data-matrix=efficiency]")[2]
+    assert row[0] == third.display_name and row[3] == "–"
+    assert row[1].split()[-2:] == [effect.verdict, number(effect.value, signed=True)]
+    order = "[...document.querySelectorAll('[data-result] > section > h2')].map(h => h.id)"
+    assert page.evaluate(order) == ["matrix", "learning", "verdicts", "thresholds", "headlines"]
 
 
 def test_a_board_with_too_many_pairs_says_which_are_missing(
@@ -199,10 +219,11 @@ def test_a_board_with_too_many_pairs_says_which_are_missing(
     visit = Visitor(chromium, {"file": f"{(tmp_path / 'out').as_uri()}/"})
     page = visit(f"compare.html#{state_of(*(f'{board.id}/{name}' for name in names))}")
     compared(page)
-    assert "too many entries to ship every pair" in page.locator("#all ~ p").last.inner_text()
     (told,) = page.locator("[data-absent]").all_inner_texts()
     assert page.locator("[data-axis]").count() == 0
     assert f"crlbench compare {' '.join(names)}" in told
+    page = visit("compare/all.html")
+    assert "too many entries to ship every pair" in page.locator("#all ~ p").last.inner_text()
     visit.close()
     assert visit.problems == []
 

@@ -247,8 +247,10 @@ def test_every_column_is_filled_where_something_is_known(table: Table) -> None:
         if not any(row[column] for row in table(what))
     }
     settled = {("pairs", "more_seeds"), ("pairs", "reason")}  # both are told apart
-    # These runs have no mode arm, too few new items, and no draws of the start beside those of H.
+    # These runs have no mode arm, no wrong arm, too few new items,
+    # and no draws of the start beside those of H.
     no_new = ("lambda_new", "lambda_strict", "lambda_mode", "taught")
+    no_new += ("lambda_wrong", "net_wrong")
     later = {("entries", name) for name in no_new}
     assert empty == settled | later | {("entries", "unranked"), ("runs", "rule")}
 

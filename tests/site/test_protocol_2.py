@@ -105,6 +105,9 @@ def test_tables_have_the_parts(site: Site, files: dict[str, bytes]) -> None:
         assert float(row["lambda_new"]) == pytest.approx(float(row["value"]))
         assert float(row["lambda_mode"]) == pytest.approx(entry.mode.lam.value)
         assert float(row["taught"]) == pytest.approx(entry.mode.net.value)
+        wrong = entry.wrong
+        assert row["lambda_wrong"] == ("" if wrong is None else repr(wrong.lam.value))
+        assert row["net_wrong"] == ("" if wrong is None else repr(wrong.net.value))
         assert float(row["lambda_all"]) == pytest.approx(entry.lam.value)
 
 
