@@ -110,13 +110,14 @@ def _add_model(options: Namespace) -> int:
     from crlbench.contribute.models.add import Place, add_from_hub, add_local
 
     catalog = Catalog(options.catalog)
+    checkpoint = None if options.name is None else expanded(options.name)
     place = Place(_root(options, catalog), catalog, options.slug)
     day = _day(options.added)
-    if options.from_hub is not None:
+    if checkpoint is None:
         note(options, f"asking the hub for {options.from_hub}...")
         entry = add_from_hub(options.from_hub, place, day)
     else:
-        entry = add_local(Path(options.name), place, day, options.home)
+        entry = add_local(checkpoint, place, day, options.home)
     if entry.notice:
         warn(f"written, and no run can use it: {entry.notice}")
     path = shlex.quote(_short(entry.path))

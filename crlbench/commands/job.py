@@ -98,10 +98,6 @@ def declare(options: Namespace, request: TrainingRequest) -> Job:
     cards = cards_of(settings.model, catalog)
     recipe = choose(settings.recipe, catalog)
     require_fetched(cards.values(), options.home)
-    if switches.offline() and not settings.dry_run:
-        for card in cards.values():
-            if is_absent(card):
-                raise unreachable(card)
     cards, admitted = admit_unlisted(cards, download=not settings.dry_run)
     plans = [plan_of(board, model, recipe, tasks, settings, catalog) for model in cards.items()]
     _check_devices(settings, board, list(cards.values()), recipe.recipe)
@@ -130,6 +126,8 @@ def run_job(
             return None
     with hosting(place) if settings.num_nodes > 1 else contextlib.nullcontext():
         estimates = checked_memory(options, job)
+        if switches.offline() and (absent := [*filter(is_absent, job.cards)]):
+            raise unreachable(absent[0])
         check_models(job.cards, job.board, job.catalog, job.admitted)
         return carry_out(options, job, estimates, publish)
 

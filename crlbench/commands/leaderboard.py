@@ -161,7 +161,7 @@ def _remote(results: Path) -> str:
     where there is none, or it is no public address."""
     command = ["git", "-C", str(results), "config", "--get", "remote.origin.url"]
     try:
-        found = subprocess.run(command, capture_output=True, text=True, check=False)
+        found = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
     except OSError:  # no git, or no such folder
         return ""
     url = found.stdout.strip().removesuffix(".git")

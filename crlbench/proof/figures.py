@@ -123,8 +123,8 @@ def _incomplete(facts: Facts) -> Iterator[Finding]:
     yield from facts.differs("health.iteration", list(health["iteration"]), numbers)
     for name in health:
         yield from _check_kinds(facts, name)
-    if facts.source in FROZEN:
-        yield from _check_gaps_of_frozen(facts)
+    if facts.source in FROZEN or facts.source == "own-pairs":
+        yield from _check_gaps_of_answers(facts)
         return
     for name in [n for n in ALWAYS if on_rewards or n in STATS[facts.source]]:
         yield from _check_gaps(facts, name, [True] * count, "a number")
@@ -136,7 +136,7 @@ def _incomplete(facts: Facts) -> Iterator[Finding]:
     yield from _check_gaps(facts, WATCHED, ends, "a number, where an interval of the grid ends")
 
 
-def _check_gaps_of_frozen(facts: Facts) -> Iterator[Finding]:
+def _check_gaps_of_answers(facts: Facts) -> Iterator[Finding]:
     """Answers are read in every iteration; the policy is watched where an evaluation was made."""
     count, health = facts.iterations, facts.record.health
     always = ("tokens", "bytes", *(["pairs"] if facts.source == "own-pairs" else ()))

@@ -421,8 +421,7 @@ def _why(stored: StoredBoard, entry: Entry, axis: Axis) -> tuple[str, ...]:
 def _flags(unit: Unit, axis: Axis) -> Iterator[Flag]:
     failed = [cell for entry in unit for cell in (*entry.failed, *entry.vanished)]
     if failed:
-        about = "It counts: from the failure on it scores the floor, or the start score if lower"
-        yield Flag(f"{len(failed)} failed", f"{wording.listed(failed)}. {about}")
+        yield Flag(f"{len(failed)} failed", wording.listed(failed))
     placebo = unit[0].placebo
     if axis == "efficiency" and placebo is not None and placebo.elicitation:
         yield Flag("mostly elicitation", "A reward without content brings more than a quarter of Λ")

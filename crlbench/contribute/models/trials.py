@@ -24,7 +24,8 @@ from crlbench.policy.weights.served import BEGIN, END, PAD, toy
 from crlbench.reward.score import Score
 from crlbench.train.callbacks import RunRecorder
 from crlbench.train.collect import Answers
-from crlbench.train.module import MAX_GAP, PolicyOptimization
+from crlbench.train.module import PolicyOptimization
+from crlbench.train.sampling import MAX_GAP
 from crlbench.train.stream import Prompt, PromptStream, make_batch
 from crlbench.train.trainer import build_trainer, quiet
 
