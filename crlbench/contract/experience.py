@@ -24,6 +24,8 @@ from crlbench.contract.conditions import Budget
 Source = Literal["rewards", "pairs", "demonstrations", "own-pairs", "teacher", "replay"]
 FROZEN: Mapping[Source, int] = {"pairs": 2, "demonstrations": 1}
 """Sources that are frozen, with the answers that each prompt has."""
+UNPAID: frozenset[Source] = frozenset({*FROZEN, "own-pairs"})
+"""Sources without rewards: an iteration has figures of answers, and scores at evaluations alone."""
 LEAF = "experience"
 """Leaf of a fingerprint that names the source; absent for rewards."""
 _AXES: Mapping[str, Source] = {

@@ -10,7 +10,7 @@ import numpy as np
 
 from crlbench.contract.arms import PAID_BY_TASK
 from crlbench.contract.dynamics import FROZEN_STATS, PAIR_STATS, STATS
-from crlbench.contract.experience import FROZEN, Source, prompts_of
+from crlbench.contract.experience import FROZEN, UNPAID, Source, prompts_of
 from crlbench.contract.records import CurvePoint, SplitScore
 from crlbench.contract.verification import Finding
 from crlbench.disk.names import EPISODES, ITEMS
@@ -93,7 +93,7 @@ def check_figures(facts: Facts) -> Iterator[Finding]:
     if impossible := [*_check_bounds(facts)]:
         yield from impossible
         return
-    if facts.source not in FROZEN:
+    if facts.source not in UNPAID:
         yield from _check_rewards(facts)
         yield from _check_shares(facts)
         yield from _check_lengths(facts)
@@ -123,7 +123,7 @@ def _incomplete(facts: Facts) -> Iterator[Finding]:
     yield from facts.differs("health.iteration", list(health["iteration"]), numbers)
     for name in health:
         yield from _check_kinds(facts, name)
-    if facts.source in FROZEN or facts.source == "own-pairs":
+    if facts.source in UNPAID:
         yield from _check_gaps_of_answers(facts)
         return
     for name in [n for n in ALWAYS if on_rewards or n in STATS[facts.source]]:

@@ -63,6 +63,7 @@ COUNTED = (
 COUNTED_BY: Mapping[Source, Sequence[str]] = {
     "pairs": (SKIPPED, "left_out"),
     "demonstrations": (SKIPPED, "left_out"),
+    "own-pairs": (SKIPPED, "left_out"),
     "teacher": (SKIPPED,),
     "replay": (SKIPPED, "dropped_rows"),
 }

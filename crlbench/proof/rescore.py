@@ -16,7 +16,7 @@ import numpy as np
 
 from crlbench.catalog.find import Catalog
 from crlbench.catalog.frozen import Task
-from crlbench.contract.experience import paid_by_model, source_of
+from crlbench.contract.experience import UNPAID, paid_by_model, source_of
 from crlbench.contract.model_card import ModelCard
 from crlbench.contract.records import WHOLE_BELOW, RunRecord
 from crlbench.contract.task_card import TaskCard
@@ -192,7 +192,7 @@ def _check_means(card: TaskCard, run: Run) -> Iterator[Finding]:
     """Where 0 and 1 alone are paid, an iteration's mean score is a whole number of completions."""
     if not _all_or_nothing(card) or card.verifier.reward_range != (0.0, 1.0):
         return
-    if source_of(run.record.algo.config) != "rewards":  # its scores are those of the curve
+    if source_of(run.record.algo.config) in UNPAID:  # its scores are those of the curve
         return
     if paid_by_model(run.record.algo.config):
         return
