@@ -147,9 +147,10 @@ def _paces(job: Job, cells: Mapping[str, Cell]) -> dict[str, tuple[Pace, ModelCa
         EnvironmentUnfit: such a model cannot be downloaded now, and no stored model is near it.
     """
     paces = {}
-    for plan, card in zip(job.plans, job.cards, strict=True):
-        model = plan.cells[0].model
-        if model not in cells or not is_absent(card):
+    entries = {card.digest: card for card in job.cards}
+    for model, cell in cells.items():
+        card = entries.get(cell.entry_sha256 or "")
+        if card is None or not is_absent(card):
             continue
         if (pace := pace_of(card, job.catalog)) is not None:
             paces[model] = pace, card

@@ -135,6 +135,7 @@ def test_what_the_committed_results_bear():
     assert "0.795 and 0.799" in text and "0.398 before it and 0.719 after" in text
     assert not [claim for claim in UNSUPPORTED if claim in text.lower()]
     panels = {panel.axis: panel for panel in standings(site.boards[0], "ppo").panels}
-    assert "1 of 9 intervals excludes 0: tiny-llama-sft" in panels["efficiency"].elsewhere
-    assert "none of 8 intervals excludes 0" in panels["generalization"].elsewhere
-    assert panels["stability"].elsewhere == "" and panels["stability"].all_tie
+    undecided = {"efficiency": "46 of 47", "stability": "7 of 7", "generalization": "38 of 39"}
+    for axis, leads in undecided.items():
+        assert f"{leads} leads are undecided there" in panels[axis].elsewhere
+    assert panels["stability"].all_tie

@@ -128,6 +128,8 @@ FORMS = (
          instead="crlbench compare tiny-llama tiny-qwen2 --runs leaderboard/results"),
     Form(r"crlbench compare A B", "names of the reader's", "--runs leaderboard/results",
          (("A", "tiny-llama"), ("B", "tiny-gemma"))),
+    Form(r"crlbench compare runs/\S+/my-model", "runs of the reader's",
+         instead="crlbench compare tiny-llama tiny-neox --runs leaderboard/results"),
     Form(r"crlbench compare (?!.*--runs)", "the runs of the line before it",
          "--runs leaderboard/results/mini-543da47d0c99"),
     Form(r"crlbench add task (my-task|--environment)", "writes into this checkout", "--to {fresh}"),
