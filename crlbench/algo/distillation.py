@@ -10,8 +10,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import log
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from crlbench.algo.part import Part
@@ -77,7 +79,8 @@ class JensenShannon(Divergence):
         self.require(0 < self.beta < 1, "beta", "between 0 and 1")
 
     def __call__(self, student: Tensor, teacher: Tensor) -> Tensor:
-        mixture = (self.beta * teacher.exp() + (1 - self.beta) * student.exp()).log()
+        # Of logarithms: a word that both find impossible in float32 would give 0 times infinity.
+        mixture = torch.logaddexp(teacher + log(self.beta), student + log(1 - self.beta))
         return self.beta * kl(teacher, mixture) + (1 - self.beta) * kl(student, mixture)
 
 

@@ -109,3 +109,16 @@ def test_flips_name_another_teacher_or_divergence() -> None:
             JensenShannon(beta)
     with pytest.raises(UsageError, match="entry must be the name of a model"):
         Teacher(" ")
+
+
+@pytest.mark.parametrize("part", PARTS, ids=repr)
+def test_a_word_that_neither_can_say_adds_nothing(part: Divergence) -> None:
+    """Its probability is below the least number of float32, and its logarithm is not."""
+    logs = [torch.tensor(rows).log() for rows in (STUDENT, TEACHER)]
+    never = torch.full((2, 1), -200.0)
+    student, teacher = (torch.cat([one, never], 1) for one in logs)
+    student.requires_grad_()
+    found = part(student, teacher)
+    assert torch.allclose(found, part(*logs))
+    found.sum().backward()
+    assert student.grad is not None and bool(student.grad.isfinite().all())
