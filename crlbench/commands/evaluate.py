@@ -12,8 +12,8 @@ READS_MODELS = True
 
 EXAMPLES = """\
 examples:
-  crlbench evaluate --model tiny-llama --short
-  crlbench evaluate --model tiny-llama --model tiny-qwen2 --arm real,placebo --seeds 10
+  crlbench evaluate --model tiny2-llama --short
+  crlbench evaluate --model tiny2-llama --model tiny2-qwen2 --arm real,placebo,mode --seeds 10
   crlbench evaluate --model ./checkpoint --track small --tasks addition --dry-run
   crlbench evaluate --model tiny-llama --track mini@1 --dry-run
 
@@ -27,7 +27,7 @@ def add_flags(parser: ArgumentParser) -> None:
         help="algorithm, also with a flip: grpo+clip.high=0.28 (ppo)")
     add_training_flags(parser, "--tasks")
     add_training_flags(parser, "--seeds",
-        help="seed indices 0..N-1 (5); a rank needs 5, 10 or 20, and --arm real,placebo")
+        help="seed indices 0..N-1 (5); a rank needs 5, 10 or 20, and --arm real,placebo,mode")
     add_training_flags(parser, "--out")
     add_training_flags(parser, "--dry-run",
         help="print what would run, for how long and the plan hash; write nothing")

@@ -57,7 +57,7 @@ def test_the_same_command_again_only_prints(
     assert captured.out.splitlines()[-1] == str(finished / "report.html")
     assert "addition" in captured.out and "1 done before, 0 to run" in captured.err
     assert "WARNING: open division" in captured.err and "budget.prompts = 4" in captured.err
-    assert "preview: track 'mini' is not ranked" in captured.err
+    assert "preview: 1 seed declared; a rank needs 5, 10 or 20" in captured.err
     after = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
     assert after == stored
 
@@ -142,7 +142,7 @@ def test_dry_run_estimates_and_writes_nothing(
     monkeypatch.chdir(tmp_path)
     assert cli.main(command(model, Path("runs"), "--dry-run", "--seeds", "3", "--json")) == 0
     captured = capsys.readouterr()
-    assert "preview: track 'mini' is not ranked" in captured.err
+    assert "preview: 3 seeds declared; a rank needs 5, 10 or 20" in captured.err
     found = json.loads(captured.out)
     assert found["plans"][0]["preview"] is True and found["vanished"] == 0
     assert (found["cells"], found["missing"]) == (3, 3)
