@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from crlbench.base.wording import listed
 from crlbench.commands.console import note, print_result
-from crlbench.commands.flags import file_target
+from crlbench.commands.flags import file_target, port
 from crlbench.commands.steps import Steps
 from crlbench.errors import OK, EnvironmentUnfit, UsageError, ValidationError, require_known
 
@@ -98,18 +98,8 @@ def _build_flags(parser: ArgumentParser) -> None:
 
 def _serve_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add("--port", metavar="N", type=_port, help="a port of 127.0.0.1 (8000, or any free one)")
+    add("--port", metavar="N", type=port, help="a port of 127.0.0.1 (8000, or any free one)")
     add("--out", metavar="DIR", default="_site", help="the folder of the site (_site)")
-
-
-def _port(text: str) -> int:
-    port = int(text)
-    if not 0 <= port < 2**16:
-        raise ValueError(text)
-    return port
-
-
-_port.__name__ = "port"
 
 
 def _export_flags(parser: ArgumentParser) -> None:
