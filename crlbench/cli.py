@@ -66,6 +66,7 @@ COMMANDS = {
     "list": "list models, tasks, recipes, tracks, runs or results",
     "show": "show one model, task, recipe or track",
     "report": "write one self-contained HTML page of stored runs",
+    "watch": "show runs while they are made: a live page, or the report as runs end",
     "fingerprint": "print or compare everything that is held fixed",
     "export": "write the trained model of a run, for other programs",
     "fit-reward": "fit a reward model on preference pairs",

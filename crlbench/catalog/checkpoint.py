@@ -125,7 +125,7 @@ def hub_card(spec: str) -> ModelCard:
 def _unlisted(name: str, where: str | Path, **facts: Any) -> ModelCard:
     defaults = {
         "schema": 1,
-        "slug": re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-.") or "checkpoint",
+        "slug": unlisted_slug(name),
         "display_name": name,
         "family": "unknown",
         "kind": "unknown",
@@ -137,6 +137,11 @@ def _unlisted(name: str, where: str | Path, **facts: Any) -> ModelCard:
         "unlisted": True,
     }
     return validate_card(ModelCard, defaults | facts, where)
+
+
+def unlisted_slug(name: str) -> str:
+    """What a model without an entry is called, after its folder, file or hub id."""
+    return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-.") or "checkpoint"
 
 
 def check_folder(folder: Path) -> dict[str, Any]:

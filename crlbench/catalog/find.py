@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -219,14 +220,37 @@ class Catalog:
         """
         return Task(self.find_at("task", spec).path)
 
+    def model_name(self, spec: str) -> str:
+        """The name of the entry whose weights lie in the folder ``spec``, or are that GGUF file;
+        of anything else ``spec`` itself.
+
+        So ``models/x`` and ``x`` are one model, with the same runs.
+        """
+        entries = self.entries("model")
+        path = spec if "\0" in spec else os.path.expanduser(spec)
+        if spec.partition("@")[0] in entries or not os.path.exists(path):
+            return spec
+        place = Path(path).resolve()
+        file, folder = (place.name, place.parent) if place.is_file() else (None, place)
+        for entry in entries.values():
+            if entry.path.parent.resolve() not in folder.parents:
+                continue
+            with suppress(ValidationError):  # an entry that is broken is nobody's name
+                card = read_model_card(entry.path)
+                if file in (None, card.source.gguf_file) and (name := _in_folder(card, folder)):
+                    return name
+        return spec
+
     def load_model(self, spec: str) -> ModelCard:
         """The card of an entry, of a local checkpoint or of ``org/name@<40 hex>``.
 
         In that order: an entry's name, or ``name@checkpoint`` where its design has several
-        pretrainings; an existing folder or GGUF file; a hub id with a full commit. All but entries
-        are synthesised and marked ``unlisted``.
+        pretrainings; an existing folder or GGUF file, which may be that of an entry
+        (:meth:`model_name`); a hub id with a full commit. All but entries are synthesised and
+        marked ``unlisted``.
         """
         entries = self.entries("model")
+        spec = self.model_name(spec)
         slug, at, checkpoint = spec.partition("@")
         if slug in entries:
             card = read_model_card(entries[slug].path)
@@ -241,6 +265,16 @@ class Catalog:
         if at or re.fullmatch(HUB_ID, spec):
             return hub_card(spec)
         raise _unknown_model(spec, entries)
+
+
+def _in_folder(card: ModelCard, folder: Path) -> str | None:
+    """The name of the checkpoint of an entry that lies in a folder; None where none does."""
+    if card.weights_dir is None:
+        return None
+    if folder == card.weights_dir.resolve():
+        return card.slug
+    known = card.checkpoints if folder.parent == card.weights_dir.resolve() else ()
+    return f"{card.slug}@{folder.name}" if folder.name in known else None
 
 
 def _unknown_model(spec: str, entries: Iterable[str]) -> UsageError:

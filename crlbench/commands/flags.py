@@ -98,3 +98,11 @@ def require_readable_names(options: Namespace) -> None:
             f"{ascii(text)}: names of files are read as {sys.getfilesystemencoding()} here, and "
             "this one has other characters. Set PYTHONUTF8=1, or LC_ALL=C.UTF-8."
         )
+
+
+def port(text: str) -> int:
+    """The number of a port."""
+    number = int(text)
+    if not 0 <= number < 2**16:
+        raise ValueError(text)
+    return number

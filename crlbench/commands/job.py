@@ -194,8 +194,12 @@ def _check_present(settings: Settings) -> None:
 
 
 def cards_of(models: Sequence[str], catalog: Catalog) -> dict[str, ModelCard]:
-    """The cards of models by the name that was given."""
-    return {name: catalog.load_model(name) for name in dict.fromkeys(models)}
+    """The cards of models by the name that was given; of the folder of an entry by its name."""
+    names = {model: catalog.model_name(model) for model in models}
+    for model, name in names.items():
+        if model != name:
+            warn(f"model '{model}' is the folder of the entry '{name}', and runs as that")
+    return {name: catalog.load_model(name) for name in names.values()}
 
 
 def admit_unlisted(

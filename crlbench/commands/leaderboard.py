@@ -8,7 +8,7 @@ import subprocess
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from crlbench.base.wording import listed
 from crlbench.commands.console import note, print_result
-from crlbench.commands.flags import file_target
+from crlbench.commands.flags import file_target, port
 from crlbench.commands.steps import Steps
 from crlbench.errors import OK, EnvironmentUnfit, UsageError, ValidationError, require_known
 
@@ -41,6 +41,7 @@ examples:
   crlbench leaderboard build --out _site
   crlbench leaderboard build --url https://example.org/board/
   crlbench leaderboard build --source-url https://github.com/org/name
+  crlbench leaderboard build --runs runs --out my-board
   crlbench leaderboard build --check
   crlbench leaderboard build --no-cache
 
@@ -89,6 +90,9 @@ def _build_flags(parser: ArgumentParser) -> None:
         help="address of the site, https://...: for the sitemap, the feed and 404.html")
     add("--source-url", metavar="URL",
         help="the repository of the results, https://...: pages link to it (git's origin)")
+    add("--runs", metavar="DIR", action="append",
+        help="show your own finished runs below DIR beside the results, marked, never ranked "
+        "(repeatable)")
     add("--check", action="store_true",
         help="write nothing; exit code 3 if the stored site differs from a new one")
     add("--cache", metavar="DIR",
@@ -98,18 +102,8 @@ def _build_flags(parser: ArgumentParser) -> None:
 
 def _serve_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add("--port", metavar="N", type=_port, help="a port of 127.0.0.1 (8000, or any free one)")
+    add("--port", metavar="N", type=port, help="a port of 127.0.0.1 (8000, or any free one)")
     add("--out", metavar="DIR", default="_site", help="the folder of the site (_site)")
-
-
-def _port(text: str) -> int:
-    port = int(text)
-    if not 0 <= port < 2**16:
-        raise ValueError(text)
-    return port
-
-
-_port.__name__ = "port"
 
 
 def _export_flags(parser: ArgumentParser) -> None:
@@ -130,14 +124,20 @@ def build(options: Namespace) -> int:
 
     folder = Path(options.out)
     url, source = _address("--url", options.url), _address("--source-url", options.source_url)
-    source = source or _remote(_results(options))
+    if options.runs and (url or source):
+        flag = "--url" if url else "--source-url"
+        raise UsageError(
+            f"--runs shows runs that nobody submitted, and {flag} is for a site that others see. "
+            "Give one of the two."
+        )
+    source = source or ("" if options.runs else _remote(_results(options)))
     repository = Repository(source.rstrip("/")) if source else None
     if options.cache and options.no_cache:
         raise UsageError("--cache names a folder, and --no-cache wants none. Give one of the two.")
     if not options.check:
         site.require_replaceable(folder)
-    with Steps(options) as steps:
-        results = _site(options, steps, url, repository)
+    with _beside(options) as (folder_of_all, own), Steps(options) as steps:
+        results = _site(options, steps, url, repository, folder_of_all, own)
         make = site.compare if options.check else site.publish
         files = make(results, folder, advance=partial(steps.show, "making pages"))
     if options.check:
@@ -149,11 +149,23 @@ def build(options: Namespace) -> int:
         return OK
     page = folder / "index.html"
     print_result(options, {"site": str(page), "files": len(files)}, [str(page)])
+    if options.runs:
+        note(options, f"Your runs on it: {', '.join(sorted(own))}.")
+        return OK
     if not options.url:
         note(options, "Without --url: no sitemap, and the feed and 404.html know no address.")
     if repository is None:
         note(options, "Without --source-url or a remote origin in git: no link to the repository.")
     return OK
+
+
+def _beside(options: Namespace) -> AbstractContextManager[tuple[Path, frozenset[str]]]:
+    """The folder of results, with the own runs of ``--runs`` where there are any."""
+    if not options.runs:
+        return nullcontext((_results(options), frozenset()))
+    from crlbench.commands.own_results import with_own
+
+    return with_own(_results(options), [*map(Path, options.runs)], partial(note, options))
 
 
 def _remote(results: Path) -> str:
@@ -170,17 +182,25 @@ def _remote(results: Path) -> str:
     return url if url.startswith("https://") and ADDRESS.fullmatch(url) else ""
 
 
-def _site(options: Namespace, steps: Steps, url: str = "", repository: Any = None) -> Any:
+def _site(
+    options: Namespace,
+    steps: Steps,
+    url: str = "",
+    repository: Any = None,
+    results: Path | None = None,
+    own: frozenset[str] = frozenset(),
+) -> Any:
     from crlbench.catalog.find import Catalog
     from crlbench.site.reading import read_site
 
     return read_site(
-        _results(options),
+        results or _results(options),
         Catalog(options.catalog),
         url,
         repository,
         _cache(options),
         partial(steps.show, "reading entries"),
+        own,
     )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from crlbench.commands.console import out, out_json
+from crlbench.contract.study import STUDY_NAME
 from crlbench.disk.names import RECORD_NAME
 from crlbench.errors import CrlbenchError
 from crlbench.run.store import write_json, write_text
@@ -104,18 +105,34 @@ def write_pages(folders: Sequence[Path]) -> tuple[Any, Path]:
     return write_page(with_records[0].parents[1]) if len(with_records) > 1 else pages[0]
 
 
-def write_page(folder: Path, page: Path | None = None) -> tuple[Any, Path]:
-    """The board of the runs below a folder, its numbers written beside their page."""
+def page_of(folder: Path) -> str:
+    """The page of the runs below a folder, or of a study, as text; nothing is written."""
+    if (folder / STUDY_NAME).is_file():
+        from crlbench.pages.study import render_ablation
+        from crlbench.verdict.ablation import summarise_study
+
+        return render_ablation(folder, summarise_study(folder))
+    return _board_page(folder)[1]
+
+
+def _board_page(folder: Path) -> tuple[Any, str]:
+    """The board of the runs below a folder, and its page."""
     from crlbench.pages.report import render_page
     from crlbench.verdict.board import summarise_board
     from crlbench.verdict.runs import load_runs
 
     runs = load_runs(folder)
     board = summarise_board(runs)
+    return board, render_page(runs, board)
+
+
+def write_page(folder: Path, page: Path | None = None) -> tuple[Any, Path]:
+    """The board of the runs below a folder, its numbers written beside their page."""
+    board, text = _board_page(folder)
     home = folder if folder.is_dir() else folder.parent
     if page is None:
         write_json(home / SUMMARY_NAME, board.summary())
-    return board, write_text(page or home / PAGE_NAME, render_page(runs, board))
+    return board, write_text(page or home / PAGE_NAME, text)
 
 
 def publish_study(options: Namespace, folder: Path) -> Path:

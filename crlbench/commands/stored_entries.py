@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from crlbench.catalog.checkpoint import unlisted_slug
 from crlbench.commands.settings import Settings
 from crlbench.disk.names import PLAN_NAME, RECORD_NAME
 from crlbench.disk.packed import PACKED
@@ -83,7 +84,8 @@ def find_entry(name: str, *places: Path) -> Path:
 
 
 def find_entries(names: Sequence[str], places: Sequence[Path]) -> list[Path]:
-    """The folders that names mean: a folder of runs, or the name of one entry below a place.
+    """The folders that names mean: a folder of runs, the name of one entry below a place, or the
+    folder of its model.
 
     Of several entries with the name it is the usual one (:data:`USUAL`); of several usual ones
     those of the board on which the other names lie, and then those of the first place.
@@ -117,6 +119,8 @@ def _matches(name: str, places: Sequence[Path], entries: Sequence[Stored]) -> li
             return [Stored(folder)]
     normal = _normal(name)
     matches = [entry for entry in entries if normal in entry.names or _slug(name) in entry.names]
+    if not matches and (model := _folder_slug(name)):
+        matches = [entry for entry in entries if entry.model == model]
     matches = matches or _of_track(name, entries)
     if not matches:
         raise _unknown(name, places, entries)
@@ -251,6 +255,17 @@ def _holds_runs(folder: Path) -> bool:
 def _normal(name: str) -> str:
     """The name without a closing slash, and with no more of a revision than folders have."""
     return re.sub(r"@([0-9a-f]{8})[0-9a-f]+", r"@\1", name.strip().rstrip("/"))
+
+
+def _folder_slug(name: str) -> str | None:
+    """What a model's folder is called among stored entries; None where there is no such folder."""
+    place = Path(name).expanduser()
+    try:
+        if not (place / "config.json").is_file():
+            return None
+    except OSError:  # a name that no file can have
+        return None
+    return unlisted_slug(place.resolve().name)
 
 
 def _slug(name: str) -> str:

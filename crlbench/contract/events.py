@@ -35,6 +35,8 @@ class ProgressEvent(TypedDict):
     no finite number."""
     score: float | None
     """Mean of the last point of the curve, 0 to 1; None before the first one."""
+    completions: int | None
+    """Completions consumed at that point; None before the first one."""
 
 
 def progress(
@@ -43,6 +45,7 @@ def progress(
     iterations: int,
     reward: float | None = None,
     score: float | None = None,
+    completions: int | None = None,
 ) -> ProgressEvent:
     """The event of a phase, where a number that JSON does not hold is None."""
     return {
@@ -52,6 +55,7 @@ def progress(
         "iterations": iterations,
         "reward": reward if reward is not None and math.isfinite(reward) else None,
         "score": score if score is not None and math.isfinite(score) else None,
+        "completions": completions,
     }
 
 

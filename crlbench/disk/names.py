@@ -22,6 +22,8 @@ PRODUCT_NAME = "product.json"
 """In the folder of what a stage of a chain left: what made it."""
 
 PLAN_NAME = "plan.json"
+PROGRESS_NAME = "progress.json"
+"""In a run folder while a command runs its cells, and no longer."""
 VERIFICATION_NAME = "verification.jsonl"
 
 CODE = "task.py"

@@ -121,7 +121,8 @@ def run_on(
     module.to(cell.device)  # Lightning may have left it on the CPU
     with whole_weights(module.learning):
         if failure is None and cell.arm == "real":
-            emit(progress("end", iterations, iterations, score=recorder.curve[-1]["score"]))
+            score, at = recorder.curve[-1]["score"], recorder.curve[-1]["x"]
+            emit(progress("end", iterations, iterations, score=score, completions=at))
             x = recorder.totals["completions"]
             end = examiner.whole(module.learning, task, others, module.seed, "end", x)
         finished = Finished(recorder, start, end, failure, started, origin.lineage)

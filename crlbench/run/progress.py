@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 from crlbench.contract.events import Event
+from crlbench.contract.live import Phase
 from crlbench.contract.records import Cell
 from crlbench.run.launcher import Outcome
 from crlbench.run.plan import label
@@ -35,17 +36,19 @@ class Tally:
     reached: dict[str, float] = field(default_factory=dict)
     before: dict[str, float] = field(default_factory=dict)
     """What a cell already had when it was taken up: not work of this session."""
-    phase: dict[str, str] = field(default_factory=dict)
+    phase: dict[str, Phase] = field(default_factory=dict)
     """What each running cell is doing."""
     reward: dict[str, float] = field(default_factory=dict)
     score: dict[str, float] = field(default_factory=dict)
     curve: dict[str, dict[int, float]] = field(default_factory=dict)
-    """The last score of each running cell at each iteration that was seen."""
+    """The points of each running cell's curve that were seen: scores by completions."""
     began: float | None = None
     """When the first cell had been loaded."""
 
     def event(self, cell: Cell, event: Event) -> None:
         """Take in one event of a running cell."""
+        if event["kind"] == "start":
+            self.phase.setdefault(cell.folder, "loading")
         if event["kind"] != "progress":
             return
         if self.began is None:
@@ -58,8 +61,8 @@ class Tally:
         for value, latest in ((event["reward"], self.reward), (event["score"], self.score)):
             if value is not None:
                 latest[name] = value
-        if event["phase"] == "train" and event["score"] is not None:
-            self.curve.setdefault(name, {})[event["iteration"]] = event["score"]
+        if event["score"] is not None and event["completions"] is not None:
+            self.curve.setdefault(name, {})[event["completions"]] = event["score"]
 
     def ended(self, outcome: Outcome, iterations: int) -> None:
         """Take in the end of a cell; a finished one counts in full."""
@@ -85,7 +88,7 @@ class Tally:
 
     def figures(self) -> str:
         """Mean reward and score of the running cells, for example ``reward 0.51 score 0.48``."""
-        phases = set(self.phase.values())
+        phases = {*self.phase.values()} - {"loading"}
         parts = [PHASES[phase] for phase in PHASES if phases == {phase}]
         for name, latest in (("reward", self.reward), ("score", self.score)):
             if latest:

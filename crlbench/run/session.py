@@ -29,6 +29,7 @@ from crlbench.errors import printable
 from crlbench.run import checkpoints
 from crlbench.run.launcher import Launcher, Outcome, StopLevel
 from crlbench.run.ledger import Ledger
+from crlbench.run.live import reported
 from crlbench.run.mend import identity, mend, set_plan_aside
 from crlbench.run.needs import check_needs, unable
 from crlbench.run.plan import Plan, check_folder, end_of, label, of_shard, stored_record
@@ -283,13 +284,21 @@ def run_missing(
 
     def stop_level() -> StopLevel:
         progress.tick()
+        live.tick()
         return stop.level()
 
     outcomes = []
-    with contextlib.closing(launcher.run(cells, on_event, stop_level)) as running:
+    by_folder: dict[Path, list[Cell]] = {}
+    for cell in cells:
+        by_folder.setdefault(work.ledger(cell).path.parent, []).append(cell)
+    with (
+        reported(by_folder, progress.tally) as live,
+        contextlib.closing(launcher.run(cells, on_event, stop_level)) as running,
+    ):
         for outcome in running:
             _note_end(outcome, work.ledger(outcome.cell))
             progress.ended(outcome)
+            live.tick()
             outcomes.append(outcome)
     return outcomes
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,12 +29,14 @@ TRIES = 3
 class Filler:
     """Fills the shelves of one build."""
 
-    def __init__(self, site: Site, cache: Cache) -> None:
+    def __init__(self, site: Site, cache: Cache, own: Collection[str] = ()) -> None:
         """
         Args:
             site: its catalogue, address and repository; its boards are not looked at.
             cache: takes the parcels.
+            own: ``<board>/<model>/<recipe>`` of the entries that were not submitted.
         """
+        self._own = own
         self._cache = cache
         self.catalog: Catalog = site.catalog
         self._surroundings = site.surroundings
@@ -42,7 +45,7 @@ class Filler:
 
     def parcel(self, folder: Path) -> Path | None:
         """The parcel of an entry, made where there is none; None as :meth:`fill` gives False."""
-        key = key_of(folder, self._surroundings)
+        key = self._key(folder)
         return self._cache.place(key) if self._cache.find(key) else self.made(folder)
 
     def made(self, folder: Path) -> Path | None:
@@ -52,12 +55,21 @@ class Filler:
             ValidationError: its files change while they are read.
         """
         for _ in range(TRIES):
-            key = key_of(folder, self._surroundings)
+            key = self._key(folder)
             whole = self.fill(folder, key)
-            if key_of(folder, self._surroundings) == key:
+            if self._key(folder) == key:
                 return self._cache.place(key) if whole else None
             self._cache.drop(key)
         raise ValidationError(f"{folder}: changes while it is read. Build once it is whole.")
+
+    def own_on(self, board: Path) -> frozenset[str]:
+        """Names of the entries on a board that were not submitted."""
+        head = f"{board.name}/"
+        return frozenset(name.removeprefix(head) for name in self._own if name.startswith(head))
+
+    def _key(self, folder: Path) -> str:
+        own = folder.relative_to(folder.parents[1]).as_posix() in self.own_on(folder.parents[1])
+        return key_of(folder, f"own {self._surroundings}" if own else self._surroundings)
 
     def fill(self, folder: Path, key: str) -> bool:
         """Read the entry of a folder and write the parcel of its key.
@@ -72,7 +84,8 @@ class Filler:
         """
         board = folder.parents[1]
         with no_collection():
-            stored = replace(read_board(board, self.catalog, folder), transient=False)
+            found = read_board(board, self.catalog, folder, self.own_on(board))
+            stored = replace(found, transient=False)
             name = folder.relative_to(board).as_posix()
             if {*stored.by_entry} != {name} or not board_tasks(stored.runs.runs[0].record):
                 return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -39,6 +39,7 @@ def read_site(
     repository: Repository | None = None,
     cache: Cache | None = None,
     advance: Advance | None = None,
+    own: Collection[str] = (),
 ) -> Site:
     """Read every board below a folder of results.
 
@@ -47,6 +48,7 @@ def read_site(
         repository: where the results stand.
         cache: of what is kept of entries; None: nothing outlives the site.
         advance: called as soon as another entry was read.
+        own: ``<board>/<model>/<recipe>`` of the entries that were not submitted: they never rank.
 
     Raises:
         ValidationError: there is none, or a result does not agree with itself.
@@ -62,7 +64,7 @@ def read_site(
     tracks = [entry.path for entry in catalog.entries("track").values()]
     options = [url, "" if repository is None else repository.address]
     bare = replace(bare, surroundings=surroundings_of(tracks, options))
-    filler = Filler(bare, cache)
+    filler = Filler(bare, cache, own)
     parcels = _parcels(entries, filler, advance)
     named = results_name(results)
     with no_collection():
@@ -97,7 +99,7 @@ def _board(
     """A board from its shelves, or as a whole where these cannot say all of it."""
     inside = {entry: path for entry, path in parcels.items() if entry.parents[1] == folder}
     if None in inside.values() or _has_others(folder, inside):
-        return read_board(folder, filler.catalog)
+        return read_board(folder, filler.catalog, own=filler.own_on(folder))
     shelves = [_shelf(path, entry, filler) for entry, path in inside.items() if path]
     every = sorted((run for shelf in shelves for run in shelf.runs), key=lambda run: run.order)
     plans = KeptPlans({shelf.name: shelf for shelf in shelves if shelf.has_plan})
@@ -125,6 +127,7 @@ def _board(
         later=later,
         shelves={shelf.name: shelf for shelf in shelves},
         filler=filler,
+        own=filler.own_on(folder),
     )
 
 

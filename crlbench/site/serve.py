@@ -79,7 +79,12 @@ def server(folder: Path, port: int | None = None) -> ThreadingHTTPServer:
     except OSError as error:
         if port is None:
             return ThreadingHTTPServer((HOST, 0), handler)
-        why = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be had: {error.strerror}"
-        raise EnvironmentUnfit(
-            f"--port {port}: {why}. Name another one, or leave it away to get a free one."
-        ) from None
+        raise refused_port(port, error) from None
+
+
+def refused_port(port: int | None, error: OSError) -> EnvironmentUnfit:
+    """What to say where a port cannot be had."""
+    why = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be had: {error.strerror}"
+    return EnvironmentUnfit(
+        f"--port {port}: {why}. Name another one, or leave it away to get a free one."
+    )

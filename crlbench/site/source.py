@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -68,6 +68,8 @@ class StoredBoard:
     """Results of several entries; all boards of a site have the same."""
     filler: object = field(default=None, repr=False, compare=False)
     """What fills its shelves again where a part was damaged."""
+    own: frozenset[str] = frozenset()
+    """Names of entries that only the reader has: not submitted, and never ranked."""
     transient: bool = True
     """Whether vectors are dropped as soon as a page was made of them."""
 
@@ -253,24 +255,27 @@ def in_order(boards: Iterable[StoredBoard]) -> tuple[StoredBoard, ...]:
     return tuple(sorted(boards, key=_precedence))
 
 
-def read_board(folder: Path, catalog: Catalog, below: Path | None = None) -> StoredBoard:
+def read_board(
+    folder: Path, catalog: Catalog, below: Path | None = None, own: Collection[str] = ()
+) -> StoredBoard:
     """One board of submitted results or of local runs, which have no submitter.
 
     Args:
         folder: the board's, ``<track>-<fingerprint>``.
         below: a folder in it; what lies elsewhere is left out.
+        own: names of entries that were not submitted and never rank.
 
     Raises:
         UsageError, ValidationError, NotComparable, EnvironmentUnfit: as :func:`read_boards`.
     """
     runs = load_runs(below or folder)
     track, later, why = find_track(runs, catalog)
-    board = summarise_board(runs, unranked=why)
-    stored = StoredBoard(folder.name, runs, board, {}, {}, track, {}, later)
-    for name, own in stored.by_entry.items():
+    board = summarise_board(runs, unranked=why, own=own)
+    stored = StoredBoard(folder.name, runs, board, {}, {}, track, {}, later, own=frozenset(own))
+    for name, entry_runs in stored.by_entry.items():
         stored.dates[name] = _last_event(folder / name)
-        stored.badges[name] = read_badges(folder / name).of_entry(own)
-        handed_in = (folder / name / PACKED).is_file()
+        stored.badges[name] = read_badges(folder / name).of_entry(entry_runs)
+        handed_in = name not in own and (folder / name / PACKED).is_file()
         stored.submitters[name] = read_submission(folder / name).submitter if handed_in else ""
     return stored
 

@@ -71,6 +71,8 @@ class Row:
     """Why there is no rank, in sentences; empty where there is one."""
     only: str
     """``addition only``: the tasks of a row that lacks some which others have; empty for all."""
+    own: bool
+    """Whether it is the reader's own, which was not submitted."""
     provisional: bool
     """Ranked with fewer seeds than a full rank takes."""
     flags: tuple[Flag, ...]
@@ -392,6 +394,7 @@ def _row(
         standing="" if standing is not None else words.STANDINGS[entry.standing],
         why=() if standing is not None else _why(stored, entry, axis),
         only="" if x is not None else f"{wording.listed(list(entry.task_names))} only",
+        own=any(one.name in stored.own for one in unit),
         provisional=entry.standing == "provisional" and len(unit) == 1,
         flags=tuple(_flags(unit, axis)),
         score=score,

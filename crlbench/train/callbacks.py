@@ -115,9 +115,10 @@ class RunRecorder(Callback):
 
     def _progress(self, module: Learner) -> None:
         reward = self.health[-1].get("reward") if self.health else None
-        score = self.curve[-1]["score"] if self.curve else None
+        point = self.curve[-1] if self.curve else {}
+        score, completions = point.get("score"), point.get("x")
         iterations = module.conditions.budget.iterations
-        self.emit(progress("train", module.iterations_done, iterations, reward, score))
+        self.emit(progress("train", module.iterations_done, iterations, reward, score, completions))
 
 
 def beyond(parts: Sequence[Truth | None]) -> dict[str, float]:

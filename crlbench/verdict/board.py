@@ -9,7 +9,7 @@ a ranking of the entries that rank. An entry's numbers are a function of its own
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
@@ -41,7 +41,7 @@ from crlbench.verdict.census import Archive, Standing
 from crlbench.verdict.design_ranking import DesignRanking, draw_lines, rank_designs
 from crlbench.verdict.design_rows import ranks_new
 from crlbench.verdict.efficiency import Efficiency, Speed, TaskEfficiency
-from crlbench.verdict.entry import Control, Entry, make_entry
+from crlbench.verdict.entry import Control, Entry, as_own, make_entry
 from crlbench.verdict.improvements import Improvement, improvement_of
 from crlbench.verdict.pairs import AxisPair, paired_axes
 from crlbench.verdict.plain_data import plain
@@ -194,6 +194,7 @@ def summarise_board(
     replicates: int = REPLICATES,
     seed: int = ROOT_SEED,
     unranked: str | None = None,
+    own: Collection[str] = (),
 ) -> Board:
     """The verdict on the runs below one folder.
 
@@ -202,6 +203,7 @@ def summarise_board(
         replicates: of the bootstrap.
         seed: of its draws.
         unranked: why nothing may rank, where whoever asks knows more than the records say.
+        own: names of entries that are the reader's own, which never rank.
 
     Raises:
         ValidationError: there is no run, a stored score does not agree with its item vector, a
@@ -214,6 +216,7 @@ def summarise_board(
     track = _track(first)
     tasks = board_tasks(first) or tuple(sorted({run.record.task.name for run in runs}))
     entries, controls = _entries(runs, tasks, track and track.reference, replicates, seed)
+    entries = [as_own(entry) if entry.name in own else entry for entry in entries]
     return board_of(runs, entries, controls, tasks, replicates, seed, unranked)
 
 

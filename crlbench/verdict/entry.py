@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -89,6 +89,10 @@ def _names(tasks: Sequence[TaskSummary]) -> list[str]:
     return [task.task for task in tasks]
 
 
+OWN = "Your own runs, which were not submitted, so they have no rank."
+"""Why an entry does not rank that only its reader has."""
+
+
 @dataclass(frozen=True)
 class Entry:
     """One model with one recipe under one arm: everything that tables, pages and boards show."""
@@ -172,6 +176,13 @@ class Entry:
     def summary(self) -> dict[str, Any]:
         """The numbers without the verdict, as ``summary.json`` has them."""
         return {name: plain(getattr(self, name)) for name in SUMMARY}
+
+
+def as_own(entry: Entry) -> Entry:
+    """The entry of a reader's own runs beside submitted ones: a preview, whatever it has."""
+    if entry.ranks:
+        return replace(entry, standing="preview", why=(OWN,), is_whole=False)
+    return replace(entry, why=(OWN, *entry.why), is_whole=False)
 
 
 SUMMARY = (

@@ -71,6 +71,57 @@ def test_a_checkpoint_of_an_unknown_entry_names_the_nearest() -> None:
         Catalog().load_model("tiny-lama@i1o0")
 
 
+def test_the_folder_of_an_entry_is_that_entry(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = Catalog([place])
+    folder = place / "models/twin"
+    for spec, name in ((f"{folder}", "twin"), (f"{folder}/", "twin"), (f"{folder}/i1o0",
+                       "twin@i1o0"), (f"{folder}/../twin", "twin"), ("twin", "twin")):
+        assert catalog.model_name(spec) == name
+        assert catalog.load_model(spec) == catalog.load_model(name)
+    monkeypatch.chdir(place)
+    assert catalog.model_name("models/twin") == "twin"
+    linked = tmp_path / "link"
+    linked.symlink_to(folder)
+    assert catalog.model_name(f"{linked}") == "twin"
+
+
+def test_a_folder_that_no_entry_has_is_itself(place: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(place / "models/twin", tmp_path / "twin")
+    catalog = Catalog([place])
+    assert catalog.model_name(str(folder)) == str(folder)
+    assert catalog.load_model(str(folder)).unlisted
+    (place / "models/twin.toml").write_text("slug =", encoding="utf-8")
+    assert catalog.load_model(str(place / "models/twin")).unlisted
+
+
+def test_a_gguf_file_of_an_entry_is_that_entry(place: Path) -> None:
+    text = (place / "models/twin.toml").read_text(encoding="utf-8")
+    text = text.replace('path = "twin"', 'path = "twin"\ngguf_file = "twin.gguf"')
+    text = text[: text.index("[weights_sha256]")].replace('checkpoint = "i0o0"\n', "")
+    digest = '[weights_sha256]\n"twin.gguf" = "' + "0" * 64 + '"\n'
+    (place / "models/twin.toml").write_text(text + digest, encoding="utf-8")
+    for name in ("twin.gguf", "other.gguf"):
+        (place / "models/twin" / name).write_bytes(b"")
+    catalog = Catalog([place])
+    mine, other = (str(place / "models/twin" / name) for name in ("twin.gguf", "other.gguf"))
+    assert (catalog.model_name(mine), catalog.model_name(other)) == ("twin", other)
+
+
+@pytest.mark.slow
+def test_runs_of_an_entry_continue_under_its_folder(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, folder = tmp_path / "runs", place / "models/twin"
+    assert cli.main(command("twin", out, "--catalog", str(place))) == 0
+    capsys.readouterr()
+    assert cli.main(command(folder, out, "--catalog", str(place))) == 0
+    said = capsys.readouterr().err
+    assert f"model '{folder}' is the folder of the entry 'twin', and runs as that" in said
+    assert "1 done before, 0 to run" in said and len([*out.rglob("plan.json")]) == 1
+
+
 def test_missing_weights_come_with_the_command_that_makes_them(place: Path) -> None:
     (place / "models/twin/i1o0/model.safetensors").unlink()
     card = Catalog([place]).load_model("twin@i1o0")

@@ -121,6 +121,27 @@ def test_names_are_looked_up_on_the_board_that_the_others_lie_on(tmp_path: Path)
         find_entries(["tiny-qwen2", "tiny-phi"], [mine, stored])
 
 
+def test_the_folder_of_a_model_means_its_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.verdict.test_compare import write_entries
+
+    mine, stored = tmp_path / "runs", tmp_path / "results"
+    write_entries(mine, replace(QWEN, model="my-model", seeds=1))
+    write_entries(stored, replace(LLAMA, seeds=1))
+    for folder in ("checkpoints/My Model", "models/other"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "config.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    for name in ("my-model", "checkpoints/My Model", "./checkpoints/My Model/",
+                 str(tmp_path / "checkpoints/My Model")):
+        found = find_entries([name, "tiny-llama"], [mine, stored])
+        assert [folder.parts[-2].partition("@")[0] for folder in found] == [
+            "my-model", "tiny-llama"]  # fmt: skip
+    with pytest.raises(UsageError, match="models/other"):
+        find_entry("models/other", mine, stored)
+
+
 def test_the_examples_of_the_help_find_the_committed_results():
     for name in ("tiny-llama", "tiny-qwen2", "tiny-gemma"):
         found = find_entry(name, ROOT / "leaderboard" / "results")

@@ -32,7 +32,8 @@ class Terminal(io.StringIO):
 
 def at(iteration: int, reward: float | None = 0.5, score: float | None = 0.25) -> dict:
     return {"kind": "progress", "iteration": iteration, "iterations": 20, "reward": reward,
-            "score": score, "phase": "train"}
+            "score": score, "completions": None if score is None else 8 * iteration,
+            "phase": "train"}
 
 
 def test_plain_lines_without_a_terminal(plan_of: PlanOf, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ def _mark(cell: Cell, name: str, text: str = "") -> Path:
 
 def _progress(iteration: int) -> ProgressEvent:
     return {"kind": "progress", "phase": "train", "iteration": iteration, "iterations": 3,
-            "reward": 0.5, "score": 0.25}
+            "reward": 0.5, "score": 0.25, "completions": 256}
 
 
 def ended(state: str = "completed", rule: str | None = None) -> Any:

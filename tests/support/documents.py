@@ -63,7 +63,7 @@ MINE = (("my-task", "{mine}/tasks/my-task"), ("tasks/my-task", "{mine}/tasks/my-
 GAME = (("my-game", "{mine}/tasks/my-game"), ("tasks/my-game", "{mine}/tasks/my-game"))
 MODELS = (("M", "{model}"), ("X", "tiny-llama"),
           ("./my-model", "{model}"), ("./other-model", "tiny-llama"),
-          ("./candidate-a", "models/tiny/tiny-llama"), ("./candidate-b", "tiny-llama"))  # fmt: skip
+          ("./candidate-a", "models/tiny/tiny-qwen2"), ("./candidate-b", "tiny-llama"))  # fmt: skip
 FORMS = (
     # What another test, or the checks themselves, run.
     Form(r"python3.11 -m venv|pip install|\. \.venv|\.venv/bin/pip", ".ci/run installs and tests",
