@@ -79,7 +79,7 @@ COMMANDS = {
     "verify": "check a result: recompute it, and retrain its first updates",
     "add": "write a new task and its tests, or the entry of a model",
     "probe": "sample tasks with untrained models and count correct completions",
-    "leaderboard": "build, show and export the public board of results",
+    "leaderboard": "build, show and export the board of results; take entries back",
 }
 """Each command with its summary; the rest of it is in a file of its own: :func:`module_of`."""
 

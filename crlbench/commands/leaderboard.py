@@ -1,4 +1,4 @@
-"""``crlbench leaderboard``: build the public site of stored results, look at it, take its data."""
+"""``crlbench leaderboard``: build the site of results, show it, export it, take entries back."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from crlbench.base.wording import listed
+from crlbench.commands import retract
 from crlbench.commands.console import note, print_result
 from crlbench.commands.flags import file_target, port
 from crlbench.commands.steps import Steps
@@ -33,6 +34,7 @@ examples:
   crlbench leaderboard build
   crlbench leaderboard serve
   crlbench leaderboard export --what runs --out runs.csv
+  crlbench leaderboard retract BOARD/MODEL@REVISION/RECIPE --reason R --by @me
 
 How to read, build and host the board: docs/site.md.
 """
@@ -364,5 +366,14 @@ ACTIONS = {
         EXPORT_EXAMPLES,
         _export_flags,
         export,
+    ),
+    "retract": Action(
+        "take an entry back, in public",
+        "Take an entry back: add a line to leaderboard/retractions.jsonl. The entry stays "
+        "readable and does not rank. For personal data its files are removed, and the line "
+        "keeps their digest.",
+        retract.EXAMPLES,
+        retract.add_flags,
+        lambda options: retract.run(options, _results(options)),
     ),
 }

@@ -17,6 +17,8 @@ from typing import Any
 
 from crlbench.catalog.checkpoint import unlisted_slug
 from crlbench.commands.settings import Settings
+from crlbench.contract.retractions import Retraction, read_retractions
+from crlbench.contribute.results.layout import RESULTS
 from crlbench.disk.names import PLAN_NAME, RECORD_NAME
 from crlbench.disk.packed import PACKED
 from crlbench.disk.reading import Malformed, json_value, read_bytes
@@ -273,7 +275,16 @@ def _slug(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._@-]+", "--", _normal(name))
 
 
+def _removed(places: Sequence[Path]) -> list[Retraction]:
+    """The entries whose files were removed from places that are results of a leaderboard."""
+    logs = [place.parent for place in places if place.name == RESULTS.name]
+    return [line for folder in logs for line in read_retractions(folder) if line.removed]
+
+
 def _unknown(name: str, places: Sequence[Path], entries: Sequence[Stored]) -> UsageError:
+    for line in _removed(places):
+        if _normal(name) in Stored(Path(line.entry)).names:
+            return UsageError(f"'{name}' is no longer stored. {line.entry}: {line.sentence()}")
     looked = " and ".join(map(str, places))
     if not entries:
         return UsageError(

@@ -105,8 +105,9 @@ def _examine(
     """The reports on the entries as they would be, written into a folder of their own.
 
     Raises:
-        ValidationError: an entry is there already, and says something else.
+        ValidationError: an entry is there already and says something else, or was taken back.
     """
+    from crlbench.contract.retractions import read_retractions, taken_back
     from crlbench.contribute.results.changes import base_of
     from crlbench.contribute.results.copies import Known
     from crlbench.contribute.results.layout import SUBMISSION, find_entries
@@ -114,7 +115,14 @@ def _examine(
     from crlbench.contribute.results.result import Examiner
     from crlbench.verdict.agreement import Peers
 
+    retractions = read_retractions(target.parent)
     for one in bundles:
+        if (line := taken_back(retractions, one.place.as_posix())) is not None:
+            raise ValidationError(
+                f"{one.place} was taken back, and takes no more runs. {line.sentence()} A "
+                "corrected result is another entry: another revision of the model, or the next "
+                "version of the track."
+            )
         before = read_stored(target / one.place)
         for name in (SUBMISSION, VERIFICATION_NAME):  # these stay as they are
             before.pop(name, None)

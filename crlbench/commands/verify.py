@@ -65,13 +65,17 @@ def run(options: Namespace) -> int:
     from crlbench.catalog.find import Catalog
     from crlbench.commands.verify_recompute import check_bytes, recompute
     from crlbench.commands.verify_replay import choose_seed, replay, require_budget, write_badges
+    from crlbench.contract.retractions import tombstone
     from crlbench.contribute.results.changes import base_of
     from crlbench.proof.entry import homes_of
+    from crlbench.verdict.census import retractions_of
     from crlbench.verdict.runs import load_runs
 
+    if (line := tombstone(Path(options.result))) is not None:
+        raise UsageError(f"{options.result}: nothing is left to verify. {line.sentence()}")
     updates, minutes = _updates(options.updates), _minutes(options.max_minutes)
     runs, catalog = load_runs(options.result), Catalog(options.catalog)
-    homes = homes_of(runs)
+    homes, retracted = homes_of(runs), retractions_of(runs)
     check_bytes(homes)
     if options.badge is not None and any(run.folder not in homes for run in runs):
         raise UsageError("--badge: give the folder of an entry, which holds plan.json.")
@@ -83,6 +87,8 @@ def run(options: Namespace) -> int:
             f"names: {' '.join(recomputed.refused)}"
         )
     if not options.json:
+        for entry, sentence in retracted:
+            out(f"{entry}: {sentence}")
         _say_recomputed(recomputed, len(runs))
     replays: list[Replayed] = []
     seed = None
@@ -101,7 +107,8 @@ def run(options: Namespace) -> int:
     if options.badge is not None:
         write_badges(options.badge, runs.runs, homes, recomputed, replays)
     if options.json:
-        out_json(_as_json(recomputed, replays, seed))
+        sentences = [{"entry": entry, "sentence": sentence} for entry, sentence in retracted]
+        out_json(_as_json(recomputed, replays, seed) | {"retracted": sentences})
     elif not recomputed.all_findings:
         _say_open(options, recomputed, replays)
     if recomputed.all_findings or any(one.outcome == "mismatch" for one in replays):

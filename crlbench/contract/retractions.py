@@ -1,14 +1,15 @@
 """The public log of results that were taken back: ``leaderboard/retractions.jsonl``.
 
-A result is never removed or rewritten. A line of this log, linked to the line before it
+A result is never rewritten. A line of this log, linked to the line before it
 (:mod:`crlbench.disk.linked_lines`), names the records that no longer count, the day, the reason
-and the person. The entry stays readable and does not rank.
+and the person. The entry stays readable and does not rank. For personal data the files of an entry
+are removed, and the line stays: a tombstone, with the digest of what was there.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,12 +18,15 @@ import pydantic
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from crlbench.base.explain import explain
+from crlbench.disk.hashing import canonical_json
 from crlbench.disk.line_ends import BOM, remedy
 from crlbench.disk.linked_lines import MAX_BYTES, follows, parsed
 from crlbench.disk.reading import read_bytes
 from crlbench.errors import ValidationError
 
 RETRACTIONS_NAME = "retractions.jsonl"
+COMMAND = "crlbench leaderboard retract"
+"""What writes a line."""
 ENTRY_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._+@=,:-]*(?:/[A-Za-z0-9][A-Za-z0-9._+@=,:-]*){2}$"
 MAX_REASON = 500
 LEADERBOARD_ABOVE = 3
@@ -51,18 +55,37 @@ class Retraction(BaseModel):
     reason: str = Field(min_length=1, max_length=MAX_REASON)
     by: str = Field(min_length=1, max_length=100)
     """GitHub handle of the person who retracts."""
+    digest: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
+    """SHA-256 of the submitted files on that day; every new line has it."""
+    removed: Literal["personal data"] | None = None
+    """Why the files of the entry were removed; None where they stay."""
     n: int = Field(ge=0)
     previous: str
     hash: str
 
-    def sentence(self, records: int) -> str:
+    @property
+    def is_whole(self) -> bool:
+        """Whether it takes back the entry, and all that is added later."""
+        return self.records == "all"
+
+    def sentence(self, records: int = 0) -> str:
         """The line for people: ``Retracted on 2026-11-22 by @someone (3 of 52 records): ...``.
 
         Args:
-            records: how many records the entry has.
+            records: how many records the entry has; unused where the line takes back all.
         """
         what = "" if self.records == "all" else f" ({len(self.records)} of {records} records)"
+        if self.removed is not None:
+            what = f", its files removed ({self.removed})"
         return f"Retracted on {self.date} by {self.by}{what}: {self.reason}"
+
+    def stored(self) -> dict[str, Any]:
+        """Its fields as the log has them: absent at their default."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+    def line(self) -> bytes:
+        """Its bytes in the log."""
+        return f"{canonical_json(self.stored())}\n".encode()
 
 
 def leaderboard_above(entry: Path) -> Path | None:
@@ -105,7 +128,7 @@ def parse_retractions(content: bytes, path: Path) -> tuple[Retraction, ...]:
             has_mark = line.startswith(BOM) and follows(parsed(line.removeprefix(BOM)), entries)
             raise ValidationError(
                 f"{where}: changed or damaged: this line does not follow from the one before. "
-                + (remedy(path, BOM) if has_mark else "Restore the file; .ci/retract adds a line.")
+                + (remedy(path, BOM) if has_mark else f"Restore the file; {COMMAND} adds a line.")
             )
         try:
             retractions.append(Retraction.model_validate(entry))
@@ -125,3 +148,26 @@ def concerning(
         if line.entry == entry
         and (line.records == "all" or not set(line.records).isdisjoint(records))
     ]
+
+
+def taken_back(retractions: Sequence[Retraction], entry: str) -> Retraction | None:
+    """The line that takes back an entry as a whole: the one that removed its files, else the
+    first; None where the entry counts."""
+    lines = [line for line in retractions if line.entry == entry and line.is_whole]
+    return next((line for line in lines if line.removed), lines[0] if lines else None)
+
+
+def tombstone(entry: Path) -> Retraction | None:
+    """What is left of an entry whose files were removed; None where none were.
+
+    Args:
+        entry: the folder that the entry had, or has.
+
+    Raises:
+        ValidationError, EnvironmentUnfit: as :func:`read_retractions`.
+    """
+    leaderboard = leaderboard_above(entry)
+    if leaderboard is None:
+        return None
+    line = taken_back(read_retractions(leaderboard), "/".join(entry.absolute().parts[-3:]))
+    return line if line is not None and line.removed else None

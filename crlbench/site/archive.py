@@ -67,6 +67,8 @@ def _pages(stored: StoredBoard) -> Iterator[Page]:
             "groups": list(conditions(stored.leaves)),
             "tasks": tasks(stored.leaves),
             "retain": members(stored.leaves, "retain"),
+            "packages": packages(stored),
+            "pages": {task for entry in board.entries for task in entry.task_names},
             "other": other(stored.leaves),
             "environments": environments(stored),
             "pilot": pilot(stored),
@@ -178,6 +180,15 @@ def environments(stored: StoredBoard) -> list[tuple[str, list[tuple[str, int]]]]
     order = {label: place for place, label in enumerate(MACHINE.values())}
     labels = sorted(counts, key=lambda label: (order.get(label, len(order)), label))
     return [(label, sorted(counts[label].items())) for label in labels]
+
+
+def packages(stored: StoredBoard) -> dict[str, str]:
+    """The range of versions that the track states, by package; nothing where that version of the
+    track is not here, or the board is of the open division."""
+    track = known_track(stored.board.track, stored.board.track_version)
+    if track is None or status(stored) not in (CURRENT, SUPERSEDED):
+        return {}
+    return dict(sorted(track.packages.items()))
 
 
 def pilot(stored: StoredBoard) -> list[tuple[str, str]]:

@@ -316,6 +316,13 @@ class Archive:
         return None
 
 
+def retractions_of(runs: Runs) -> list[tuple[str, str]]:
+    """What was taken back of entries: ``<model>@<revision>/<recipe>`` and a sentence, each once."""
+    archive = Archive(runs)
+    lines = [(f"{run.model}/{run.recipe}", line) for run in runs for line in archive.retracted(run)]
+    return list(dict.fromkeys(lines))
+
+
 def take_census(runs: Sequence[Run], board: Iterable[str], archive: Archive) -> Census:
     """Count the runs of one model, recipe and arm.
 

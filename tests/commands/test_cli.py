@@ -179,7 +179,7 @@ def test_global_flags_stand_before_or_after_the_command(
         (["ablate", "--modle", "x"], 2, "Did you mean --model"),
         (["show", "recipe", "grop"], 2, "Did you mean grpo"),
         (["add", "task", "--to", "x", ""], 2, "task name '' is not allowed"),
-        (["leaderboard"], 2, "no action given: crlbench leaderboard build|serve|export"),
+        (["leaderboard"], 2, "no action given: crlbench leaderboard build|serve|export|retract"),
         (["leaderboard", "biuld"], 2, "unknown action 'biuld'. Did you mean build?"),
         (["leaderboard", "build", "--chek"], 2, "See: crlbench leaderboard build --help"),
         (["leaderboard", "build", "extra"], 2, "unexpected argument 'extra'"),

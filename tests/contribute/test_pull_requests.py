@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from crlbench.contribute.results.retract import RETRACTIONS
+from crlbench.contribute.results.retract import RETRACTIONS, digest_of, submitted_files
 from crlbench.disk.hashing import canonical_json
 from crlbench.disk.linked_lines import linked
 from tests.contribute.forger import extended
@@ -45,7 +45,8 @@ def an_entry_is_brought_in_anothers_name(root: Path, entry: Path) -> None:
 
 def retracting(root: Path, entry: Path, **changes: str) -> None:
     body = {"entry": "/".join(entry.parts[-3:]), "records": "all", "date": "2026-11-24",
-            "reason": "x", "by": "@crlbench-maintainer"}
+            "reason": "x", "by": "@crlbench-maintainer",
+            "digest": digest_of(submitted_files(entry))}
     line = canonical_json(linked([], body | changes))
     (root / RETRACTIONS).write_text(f"{line}\n")
 
@@ -80,7 +81,7 @@ def a_retraction_turns_its_reason_around(root: Path, entry: Path) -> None:
     retracting(root, entry, by="@someone", reason="all is well\u202e")
 
 
-@brought("retractions.jsonl:1: not in the bytes that .ci/retract writes")
+@brought("retractions.jsonl:1: not in the bytes that crlbench leaderboard retract writes")
 def a_retraction_is_spelled_with_spaces(root: Path, entry: Path) -> None:
     retracting(root, entry, by="@someone")
     path = root / RETRACTIONS

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html as markup
 import json
 import subprocess
 import sys
+import tomllib
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,7 +19,7 @@ from crlbench import __version__, cli
 from crlbench.contract.conditions import Track
 from crlbench.site import archive, article, data, home, runs
 from crlbench.site.build import build
-from crlbench.site.pages import archive_path, board_path, whole
+from crlbench.site.pages import archive_path, board_path, task_path, whole
 from crlbench.site.source import Site
 from tests.site.browser import served
 from tests.site.stored import html
@@ -137,6 +139,31 @@ def test_a_board_shows_every_leaf(site: Site) -> None:
     below = [path for path in leaves if path.startswith(("tasks.", "retain."))]
     held = [path for path in below if path.count(".") >= 2]
     assert shown + len(held) == len(leaves)
+
+
+def test_a_board_names_its_packages_and_leads_to_licences(
+    site: Site, files: Mapping[str, bytes]
+) -> None:
+    closed = [stored for stored in site.boards if stored.board.division == "closed"]
+    assert closed
+    for stored in closed:
+        page = files[archive_path(stored.id)].decode()
+        path = ROOT / "leaderboard" / "tracks" / f"{stored.board.track}.toml"
+        stated = tomllib.loads(path.read_text())["packages"]  # the same in every version so far
+        assert {"torch", "transformers"} <= stated.keys()
+        for name, text in stated.items():
+            row = f"<code>{name}</code></th><td>{markup.escape(text)}</td>"
+            assert row in page
+        for entry in stored.board.entries:
+            for task in entry.task_names:
+                assert f'href="../../{task_path(task)}">on the page of the task' in page
+        assert "under CC0-1.0" in page
+
+
+def test_an_open_board_states_no_ranges(site: Site) -> None:
+    stored = site.boards[0]
+    opened = replace(stored, board=replace(stored.board, division="open"))
+    assert archive.packages(opened) == {} != archive.packages(stored)
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,8 @@ FORMS = (
     Form(r"crlbench add model", "needs the hub: tests/commands/test_add_model.py has one",
          run=False),
     Form(r"\.ci/badges", "appends to stored results: tests/contribute/test_badging.py", run=False),
-    Form(r"\.ci/retract", "changes the public log: tests/contribute/test_retract.py", run=False),
+    Form(r"crlbench leaderboard retract", "changes the public log: "
+         "tests/contribute/test_retract.py", run=False),
     Form(r"crlbench archive (track|task)", "writes beside the catalogue: "
          "tests/contribute/test_archive.py", run=False),
     Form(r"crlbench leaderboard serve", "serves until it is stopped: "

@@ -71,6 +71,10 @@ class Changes:
         scopes: dict[Scope, list[str]] = {}
         for path in self.paths:
             scopes.setdefault(scope_of(path), []).append(path)
+        if "retractions" in scopes:  # a line of the log may say that an entry is gone
+            results = scopes.pop("results", [])
+            scopes["retractions"] += [path for path in results if path in self.deleted]
+            scopes["results"] = [path for path in results if path not in self.deleted]
         for kind in ("models", "tasks"):
             if kind in scopes and "code" in scopes:
                 along = [path for path in scopes["code"] if _along(kind, path, scopes[kind])]

@@ -10,11 +10,22 @@ from typing import Any
 
 from crlbench.catalog.find import ARCHIVE
 from crlbench.contract.conditions import diff, leaves
-from crlbench.contract.retractions import Retraction, parse_retractions
+from crlbench.contract.retractions import (
+    COMMAND,
+    Retraction,
+    parse_retractions,
+    read_retractions,
+    taken_back,
+)
 from crlbench.contribute.results.changes import MAX_SHOWN, TASK_FILE, Changes, scope_of
 from crlbench.contribute.results.layout import ALLOWED, ENTRY_DEPTH, README, RESULTS
 from crlbench.contribute.results.packing import check_growth, opened
-from crlbench.contribute.results.retract import RETRACTIONS, check_records
+from crlbench.contribute.results.retract import (
+    RETRACTIONS,
+    check_new,
+    check_records,
+    digest_of,
+)
 from crlbench.contribute.review.published import (
     FROZEN,
     PANEL,
@@ -24,7 +35,6 @@ from crlbench.contribute.review.published import (
     order_of,
     tasks_of,
 )
-from crlbench.disk.hashing import canonical_json
 from crlbench.disk.names import VERIFICATION_NAME
 from crlbench.disk.packed import PACKED, BadArchive
 from crlbench.disk.reading import read_bytes
@@ -40,10 +50,10 @@ Findings = Iterator[str]
 
 def check_results(changes: Changes) -> list[str]:
     """What of the results was changed though it may only grow."""
-    problems = []
+    problems, removed = _check_taken_back(changes)
     for entry in changes.entries():
         before = before_of(changes, entry)
-        if not before:
+        if not before or entry in removed:
             continue
         try:
             old, new = opened(before), opened(_now(changes.root / entry))
@@ -65,7 +75,27 @@ def check_results(changes: Changes) -> list[str]:
         f"{path}: badges are written by the maintainers' checks alone"
         for path in results
         if PurePosixPath(path).name == VERIFICATION_NAME
+        if Path(path).parent not in removed
     ]
+
+
+def _check_taken_back(changes: Changes) -> tuple[list[str], set[Path]]:
+    """Entries that changed though they were taken back, and those that the log says are gone."""
+    problems: list[str] = []
+    removed: set[Path] = set()
+    try:
+        lines = read_retractions(changes.root / RETRACTIONS.parent)
+    except CrlbenchError:  # which is refused by itself
+        return problems, removed
+    for entry in changes.entries():
+        line = taken_back(lines, "/".join(entry.parts[-ENTRY_DEPTH:]))
+        if line is None:
+            continue
+        if line.removed and not _now(changes.root / entry):
+            removed.add(entry)
+        else:
+            problems.append(f"{entry}: was taken back, and no longer changes. {line.sentence()}")
+    return problems, removed
 
 
 def added_retractions(changes: Changes) -> tuple[list[Retraction], list[str]]:
@@ -81,12 +111,30 @@ def added_retractions(changes: Changes) -> tuple[list[Retraction], list[str]]:
         if not content.startswith(before):
             return [], [f"{path}: what it said was changed; it only grows"]
         start = len(before.splitlines())
-        lines = list(parse_retractions(content, RETRACTIONS))[start:]
+        every = parse_retractions(content, RETRACTIONS)
+        lines = list(every[start:])
         texts = content.splitlines(keepends=True)[start:]
         wrong = [*_check_dates(lines), *_check_lines(lines, texts)]
-        return lines, [*wrong, *check_records(changes.root, lines)]
+        wrong += check_new(every[:start], lines)
+        removals = [line for line in lines if line.removed]
+        gone = {line.entry for line in removals}
+        stay = [line for line in lines if line.entry not in gone]
+        wrong += [fault for line in removals for fault in _check_removal(changes, line)]
+        return lines, [*wrong, *check_records(changes.root, stay)]
     except CrlbenchError as error:
         return [], [str(error)]
+
+
+def _check_removal(changes: Changes, line: Retraction) -> Findings:
+    """Whether a line says what was removed, and all of it was."""
+    where, entry = f"{RETRACTIONS}:{line.n + 1}", RESULTS / line.entry
+    before = before_of(changes, entry)
+    if not before:
+        yield f"{where}: {line.entry}: no such entry in {RESULTS}"
+    elif line.digest != digest_of(before):
+        yield f"{where}: {line.entry}: digest: not that of the files that were removed"
+    if _now(changes.root / entry):
+        yield f"{where}: {line.entry}: says that its files were removed, and they are there"
 
 
 def _check_dates(lines: list[Retraction]) -> Findings:
@@ -98,11 +146,11 @@ def _check_dates(lines: list[Retraction]) -> Findings:
 
 
 def _check_lines(lines: list[Retraction], texts: list[bytes]) -> Findings:
-    """Lines in other bytes than ``.ci/retract`` writes, or with a reason that moves a cursor."""
+    """Lines in other bytes than the command writes, or with a reason that moves a cursor."""
     for line, text in zip(lines, texts, strict=True):
         where = f"{RETRACTIONS}:{line.n + 1}"
-        if text != f"{canonical_json(line.model_dump(mode='json'))}\n".encode():
-            yield f"{where}: not in the bytes that .ci/retract writes"
+        if text != line.line():
+            yield f"{where}: not in the bytes that {COMMAND} writes"
         if printable(line.reason) != line.reason:
             yield f"{where}: reason: holds a character that is not printed"
 

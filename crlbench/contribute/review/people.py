@@ -107,6 +107,8 @@ def _may_retract(folder: Path, line: Retraction, author: Author) -> Iterator[tup
         yield True, f"{line.entry}: by: {line.by!r:.80}, expected a GitHub handle, such as @someone"
     submitter = read_submission(folder).submitter if folder.is_dir() else line.by
     owner = Author(line.by, author.maintainers)
+    if line.removed and not owner.keeps:
+        yield True, f"{line.entry}: removed by {line.by}: only a maintainer removes an entry"
     if not owner.speaks_for(submitter):
         yield True, (
             f"{line.entry}: taken back by {line.by}: {submitter} submitted it, and only they or a "
