@@ -153,7 +153,7 @@ class Rollout:
         }
         present = {name: tensors for name, tensors in columns.items() if tensors is not None}
         left = {"prompt_ids", "prompt_mask"}
-        fill = {"completion_ids": pad} | dict.fromkeys(_ABSENT, -1)
+        fill = {"prompt_ids": pad, "completion_ids": pad} | dict.fromkeys(_ABSENT, -1)
         wide: dict[str, Any] = {
             name: joined(present[name], left=name in left, pad=fill.get(name, 0))
             for name in ("prompt_ids", "prompt_mask", *sorted(_PER_TOKEN & present.keys()))

@@ -30,6 +30,8 @@ CASES = {
     "grpo-bf16": {"recipe": "grpo", "changes": {"hardware__precision": "bf16"}},
 }
 """What is trained, as :func:`tests.train.loop.make` takes it."""
+NEAR = {"ddp": 1e-6, "fsdp": 1e-5}
+"""How far all weights after an update may be off, relative to their norm."""
 STOPPED_AT = 3
 """Iterations after which a run is interrupted, to be continued by others."""
 
@@ -73,6 +75,13 @@ def go_on(folder, **options):
     recorder = fit(module, folder, resume=True)
     learned = {name: weight.clone() for name, weight in module.learned().items()}
     return {"weights": [learned]} | recorder.state_dict()
+
+
+def distance(a, b):
+    """The norm of the difference of all weights, relative to the norm of ``a``."""
+    assert a.keys() == b.keys()
+    whole = [torch.cat([weights[name].double().flatten() for name in a]) for weights in (a, b)]
+    return float((whole[0] - whole[1]).norm() / whole[0].norm())
 
 
 def together(function, size, *given):

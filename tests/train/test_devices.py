@@ -15,11 +15,9 @@ from crlbench.train.ranks import ALONE, Ranks
 from crlbench.train.stream import PromptStream
 from crlbench.types import Rollout
 from tests.train.loop import PROMPTS, make
-from tests.train.rank import CASES, begin, go_on, together, trace, train_cases
+from tests.train.rank import CASES, NEAR, begin, distance, go_on, together, trace, train_cases
 
 TWO = [Ranks(rank, 2) for rank in (0, 1)]
-NEAR = {"ddp": 1e-6, "fsdp": 1e-5}
-"""How far all weights after an update may be off, relative to their norm."""
 
 
 # -- how a whole is divided --------------------------------------------------------------------
@@ -117,13 +115,6 @@ def pair(request, alone, tmp_path_factory):
         for name in (*cases, "one-began")
     }
     return request.param, folder, found
-
-
-def distance(a, b):
-    """The norm of the difference of all weights, relative to the norm of ``a``."""
-    assert a.keys() == b.keys()
-    whole = [torch.cat([weights[name].double().flatten() for name in a]) for weights in (a, b)]
-    return float((whole[0] - whole[1]).norm() / whole[0].norm())
 
 
 def known(figures):

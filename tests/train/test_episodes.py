@@ -36,14 +36,15 @@ from crlbench.train.collect import Collected, Play
 from crlbench.train.evaluation import score_requests
 from crlbench.train.metrics import RolloutMetrics
 from crlbench.train.module import PolicyOptimization
-from crlbench.train.ranks import Ranks
+from crlbench.train.ranks import ALONE, Ranks, join_ranks, leave
 from crlbench.train.requests import Examination, Request
 from crlbench.train.reward import Reward, placebo_reward
-from crlbench.train.stream import Prompt, make_batch
+from crlbench.train.stream import Prompt, PromptStream, make_batch
 from crlbench.types import PromptBatch, Rollout
 from tests.support.checkpoints import ascii_tokenizer, random_model
 from tests.support.environments import LENIENT, countdown_start
 from tests.train.loop import fit, make, weights
+from tests.train.rank import NEAR, distance, together
 
 ENDS = (130, *range(64, 128))
 VERIFY = replayed(LENIENT)
@@ -263,7 +264,8 @@ def test_figures_count_an_episode_once() -> None:
 def test_two_ranks_collect_what_one_process_does(history: str, kind: Any) -> None:
     """Every field of the rows, what they earn and what is audited; log-probabilities but for the
     rounding of narrower batches, as in tasks of a single turn."""
-    batch, key = make_batch(STARTS[:5], 128, completions=4, iteration=2), DrawKey(3, "rollout", 2)
+    starts = [*STARTS[:4], STARTS[8]]  # the views of one rank are wider
+    batch, key = make_batch(starts, 128, completions=4, iteration=2), DrawKey(3, "rollout", 2)
     plays = collector(history, kind=kind)
     whole = plays.collect(policy(), batch, key)
     parts = [plays.collect(policy(), batch.part(Ranks(r, 2).share(5)), key) for r in (0, 1)]
@@ -328,6 +330,57 @@ def test_runs_count_episodes_and_resume_in_the_middle(
     assert resumed.digests == recorder.digests and resumed.curve == recorder.curve
     for name, weight in weights(whole).items():
         assert torch.equal(weight, weights(again)[name]), name
+
+
+def train_with(ranks: Ranks, history: str, folder: Path) -> dict[str, Any]:
+    """Train on episodes; the learned weights and what was recorded."""
+    module = module_of(history, ranks=ranks)
+    budget = module.conditions.budget
+    stream = PromptStream(
+        STARTS,
+        seed=module.seed,
+        per_iteration=budget.prompts,
+        completions=budget.completions,
+        iterations=3,
+        pad=128,
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tests.train.loop.PROMPTS", STARTS)
+        recorder = fit(module, folder, stream=stream)
+    learned = {name: weight.clone() for name, weight in module.learned().items()}
+    return {"weights": learned} | recorder.state_dict()
+
+
+def train_as_rank(rank: int, strategy: str, histories: tuple[str, ...], folder: Path) -> None:
+    """One of two processes; what it found goes into ``folder/<history>-<rank>.pt``."""
+    ranks = join_ranks("cpu", 1, strategy)
+    for history in histories:
+        found = train_with(ranks, history, folder / history)
+        torch.save(found, folder / f"{history}-{rank}.pt")
+    leave()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("strategy", "histories"), [("ddp", ("restate", "append")), ("fsdp", ("append",))]
+)
+def test_two_processes_train_on_episodes_as_one(
+    tmp_path: Path, strategy: str, histories: tuple[str, ...]
+) -> None:
+    """Both ranks hold the same weights to the last bit; those of one process but for rounding.
+    Tokens, rewards and digests are those of one process."""
+    together(train_as_rank, 2, strategy, histories, tmp_path)
+    for history in histories:
+        one = train_with(ALONE, history, tmp_path / f"{history}-alone")
+        first, second = (
+            torch.load(tmp_path / f"{history}-{rank}.pt", weights_only=False) for rank in (0, 1)
+        )
+        assert one["totals"] == first["totals"] == second["totals"]
+        assert first["digests"] == second["digests"]
+        for ours, theirs in zip(one["digests"], first["digests"], strict=True):
+            assert all(ours[n] == theirs[n] for n in ("prompts", "completions", "rewards"))
+        assert distance(first["weights"], second["weights"]) == 0.0
+        assert distance(one["weights"], first["weights"]) < NEAR[strategy]
 
 
 @pytest.mark.parametrize("recipe", recipes.names_of(Recipe))
