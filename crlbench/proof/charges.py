@@ -165,9 +165,7 @@ def _check_coefficients(
         yield from facts.differs(f"{name}.coefficients.{role}", model, first, "as stages before")
 
 
-def _check_last(
-    facts: Facts, ledger: Ledger, known: dict[Role, Coefficients]
-) -> Iterator[Finding]:
+def _check_last(facts: Facts, ledger: Ledger, known: dict[Role, Coefficients]) -> Iterator[Finding]:
     """The ledger of the run that is measured, beside its curve."""
     record = facts.record
     yield from _check_coefficients(facts, "ledger", ledger, known)
@@ -190,9 +188,7 @@ def _check_last(
         yield facts.finding("ledger.trained", trained, f"{rule} {most}", "cost.trained_tokens")
 
 
-def _check_point(
-    facts: Facts, name: str, totals: Totals, point: CurvePoint
-) -> Iterator[Finding]:
+def _check_point(facts: Facts, name: str, totals: Totals, point: CurvePoint) -> Iterator[Finding]:
     """Totals at an evaluation against what the curve says of the same time."""
     samples = facts.source in ("rewards", "own-pairs")
     done = totals.models.get("policy", ModelWork()).sampled
