@@ -25,7 +25,7 @@ class _Whole(BaseModel):
 
 
 class Charges(_Whole):
-    """The ledger of a stage; what is 0 is absent from a dump. Charges add up."""
+    """What a stage consumed; what is 0 is absent from a dump. Charges add up."""
 
     labels: int = added(0, ge=0)
     """Verdicts: a completion judged is 1, a comparison 1, one judged in both orders 2."""
@@ -37,12 +37,9 @@ class Charges(_Whole):
     read_tokens: int = added(0, ge=0)
     """Tokens run forward without being sampled: prompts, and completions that a pass reads."""
     flops: int = added(0, ge=0)
-    """Of every model of the stage: policy, reference, critic, reward model, judge."""
-    evaluation_flops: int = added(0, ge=0)
-    """Of evaluations: the benchmark's cost and not the chain's."""
+    """Of every model of the stage: policy, reference, critic, reward model."""
     updates: int = added(0, ge=0)
     """Optimizer steps."""
-    judge_calls: int = added(0, ge=0)
 
     def __add__(self, other: Charges) -> Charges:
         names = Charges.model_fields
@@ -111,13 +108,22 @@ class Work(NamedTuple):
 
 
 def sampling_work(groups: Sequence[Group], model: Coefficients) -> Work:
-    """Decoding: prompts are run once, then every completion token by token.
+    """Decoding: prompts are run once, then every completion token by token."""
+    return prompt_work(groups, model).plus(decoding_work(groups))
 
-    The last token of a completion is sampled and not run.
-    """
+
+def prompt_work(groups: Sequence[Group], model: Coefficients) -> Work:
+    """The prompts, each run once before its completions are sampled."""
+    work = Work()
+    for prompt, _ in groups:
+        work = work.plus(_row(prompt, 0, model))
+    return work
+
+
+def decoding_work(groups: Sequence[Group]) -> Work:
+    """Every completion behind its prompt, token by token; the last one is sampled and not run."""
     work = Work()
     for prompt, completions in groups:
-        work = work.plus(_row(prompt, 0, model))
         for length in completions:
             run = length - 1
             contexts = run * prompt + run * (run + 1) // 2

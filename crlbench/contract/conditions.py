@@ -158,6 +158,12 @@ class Preference(_Frozen):
     shared: tuple[dict[str, Any], ...] = Field(
         default=(), description="stages that are the same in every chain that has them"
     )
+    flops: int | None = added(
+        None,
+        ge=1,
+        description="B_F, budget of all stages of a chain in forward tokens of its policy; where "
+        "it is stated, chains are ranked by what they captured over charged FLOPs",
+    )
 
     def __hash__(self) -> int:
         return hash(canonical_json(self.model_dump(mode="json")))

@@ -12,6 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from crlbench.base.added import added
 from crlbench.contract.arms import Arm
+from crlbench.contract.charges import Charges
+from crlbench.contract.ledger import Ledger
 from crlbench.disk.hashing import digest
 
 SCHEMA_VERSION = 1
@@ -205,11 +207,14 @@ class StageRecord(_Part):
     sha256: Sha256 | None
     """Digest of its product; None of the stage that failed."""
     charges: dict[str, int]
-    """What it cost: verdicts (``labels``), demonstrations, tokens, updates."""
+    """What it cost, as :class:`~crlbench.contract.charges.Charges` has it."""
     facts: dict[str, Any]
     """What was measured on the way: scores, counts."""
     shared: bool
     """Whether the track says what it is, so that all contenders have the same product."""
+    ledger: Ledger | None = added(None)
+    """What the charges follow from; None of a product that was made before they were counted, and
+    of a stage that failed."""
 
 
 class RunRecord(_Part):
@@ -248,6 +253,11 @@ class RunRecord(_Part):
     files: dict[str, FileDigest]
     lineage: tuple[StageRecord, ...] | None = added(None)
     """The stages before it, in order; absent where the recipe is no chain."""
+    ledger: Ledger | None = added(None)
+    """What the last stage of a chain consumed, at each evaluation of the curve; None where the
+    recipe is no chain, where a stage before failed, and where it was not counted."""
+    charges: Charges | None = added(None)
+    """What all stages of a chain consumed together; None where one of them was not counted."""
     submitter: str | None = None
     """Never set: who submitted stands in ``submission.json``. ``record_id`` covers the field."""
     verification: list[dict[str, Any]] = Field(default_factory=list)

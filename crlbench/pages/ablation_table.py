@@ -23,6 +23,10 @@ LAMBDA_NEW = (
     "Λ_new: how much of the possible improvement was made, averaged over training, on the items "
     "that the start model answers wrongly when greedy."
 )
+LAMBDA_CHARGED = (
+    "Λ_F: how much of the possible improvement was made, averaged over the FLOPs that all stages "
+    "of a chain were charged."
+)
 
 
 def terminal_table(ablation: Ablation) -> Group:
@@ -46,6 +50,9 @@ def markdown_table(ablation: Ablation) -> str:
 def legend(ablation: Ablation) -> str:
     """What the columns and the verdicts mean."""
     margin = wording.number(ablation.margin, 2)
+    meaning = LAMBDA_NEW if ablation.new else LAMBDA
+    if ablation.charged:
+        meaning = LAMBDA_CHARGED
     arms = sum(ablation.verdicts.values())
     several = ""
     if arms > 1:
@@ -55,7 +62,7 @@ def legend(ablation: Ablation) -> str:
             f"that at least one is called better or worse would be about {chance:.0%}."
         )
     return (
-        f"{LAMBDA_NEW if ablation.new else LAMBDA} Δ{ablation.sign}: arm minus "
+        f"{meaning} Δ{ablation.sign}: arm minus "
         "base on the same tasks, seeds and items. equivalent: the 90 % interval lies inside "
         f"±{margin}: any difference is too small to matter. better, worse: not "
         "equivalent, and the 95 % interval excludes 0. undecided: neither. r: correlation of the "

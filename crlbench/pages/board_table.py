@@ -15,6 +15,7 @@ from crlbench.stats.tiers import Leader
 from crlbench.verdict.axes import AXES, AXIS_WORDS, Axis, AxisScore, Estimate
 from crlbench.verdict.blind import MOST_KEPT, BlindGain
 from crlbench.verdict.board import Board
+from crlbench.verdict.charged import ranks_charged
 from crlbench.verdict.entry import Control, Entry
 from crlbench.verdict.ranking import AxisRanking
 from crlbench.verdict.task_summary import TaskSummary
@@ -29,6 +30,9 @@ LEGEND = (
 )
 RANKS_NEW = (
     "Λ_new, which ranks: the same on the items that the start model answers wrongly when greedy. "
+)
+RANKS_CHARGED = (
+    "Λ_F, which ranks: the same, averaged over the FLOPs that all stages of a chain were charged. "
 )
 
 
@@ -45,6 +49,8 @@ def plain_table(board: Board) -> str:
 def _legend(board: Board) -> str:
     if board.rules.ranks_new:
         return LEGEND.format(mean=ALL_ITEMS, ranks=RANKS_NEW)
+    if ranks_charged(board.conditions):
+        return LEGEND.format(mean=HEADLINE, ranks=RANKS_CHARGED)
     return LEGEND.format(mean=HEADLINE, ranks="")
 
 
@@ -130,7 +136,7 @@ def _alone(entry: Entry, board: Board) -> Table:
 def _axis_name(score: AxisScore) -> str:
     """``Stability``; with its symbol where another Λ than that of the table above ranks."""
     name = AXIS_WORDS[score.axis].capitalize()
-    return f"{name} {score.sign}" if score.new else name
+    return f"{name} {score.sign}" if score.new or score.charged else name
 
 
 def _axis(axis: Axis, sign: str, axis_ranking: AxisRanking, entries: Sequence[Entry]) -> Table:

@@ -11,6 +11,7 @@ from typing import Any
 from crlbench.base import wording
 from crlbench.contract.conditions import leaves
 from crlbench.contract.records import RunRecord
+from crlbench.pages import page_stages
 from crlbench.verdict.runs import Run
 
 COSTS = ("completions", "generated_tokens", "trained_tokens", "flops_estimate")
@@ -20,7 +21,8 @@ MOST_NAMED = 3
 
 
 def costs(runs: Sequence[Run]) -> dict[str, Any]:
-    """Per task and in all what the runs of one entry and arm cost, and every run by itself."""
+    """Per task and in all what the runs of one entry and arm cost, every run by itself, and the
+    stages of a chain."""
     pairs = [(run.record, measure_cost(run.record)) for run in runs]
     tasks = groupby(pairs, key=lambda pair: pair[0].task.name)
     return {
@@ -31,6 +33,7 @@ def costs(runs: Sequence[Run]) -> dict[str, Any]:
             for record, cost in pairs
         ],
         "hosts": _hosts(runs),
+        "stages": page_stages.stages(runs),
     }
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from crlbench.contract.conditions import protocol_name
 from crlbench.contract.experience import why_open
 from crlbench.contract.verification import Finding
+from crlbench.proof.charges import check_charges
 from crlbench.proof.facts import Facts, facts_of
 from crlbench.proof.figures import (
     check_cost,
@@ -43,6 +44,7 @@ CHECKS = (
     check_files,
     check_machine,
     check_lineage,
+    check_charges,
 )
 
 

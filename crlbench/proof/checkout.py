@@ -249,6 +249,28 @@ def _compare_model(here: Comparison, model: str, catalog: Catalog) -> None:
         here.differ("subject.params_total", subject.params_total, card.params_total, why)
     if card.digest == subject.entry_sha256:
         here.card = card
+        _compare_flops(here, card)
+
+
+def _compare_flops(here: Comparison, card: ModelCard) -> None:
+    """FLOPs of a token of the policy, of a chain, as its architecture here has them."""
+    ledgers = [stage.ledger for stage in here.run.record.lineage or ()] + [here.run.record.ledger]
+    stated = [one.coefficients["policy"] for one in ledgers if one and "policy" in one.coefficients]
+    if not stated:
+        return
+    from crlbench.policy.weights.flops import measure_flops
+    from crlbench.policy.weights.shape import config_of
+    from crlbench.run.admission import admit
+
+    try:
+        files = admit(card)
+        expected = measure_flops(config_of(files.card, files.location))
+    except CrlbenchError as error:
+        here.gaps.append(f"FLOPs of a token: {error}")
+        return
+    if stated[0] != expected:
+        why = "its architecture here"
+        here.differ("ledger.coefficients.policy", str(stated[0]), str(expected), why)
 
 
 def _may_have(card: ModelCard, parameters: int) -> bool:

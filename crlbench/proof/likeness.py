@@ -142,6 +142,7 @@ class _Beside:
 
     def all(self) -> Iterator[Difference]:
         yield from self._start()
+        yield from self._stages()
         yield from self._evaluation(0)
         for update in range(1, self.iterations + 1):
             if update <= self.with_digests:
@@ -193,6 +194,22 @@ class _Beside:
             for ref in sorted(self.trace.items):
                 if ref.startswith(START):
                     yield from self._end(ref, 0)
+
+    def _stages(self) -> Iterator[Difference]:
+        """What stages of a chain left and consumed. Machines of two classes round otherwise, and
+        a stage that was counted by no earlier version is not asked."""
+        same = not other_class(self.stored, self.trace)
+        ours = {stage.name: stage for stage in self.trace.lineage}
+        for stage in self.stored.record.lineage or ():
+            made = ours.get(stage.name)
+            parts: dict[str, tuple[Any, Any]] = {"sha256": (stage.sha256, made and made.sha256)}
+            if stage.ledger is not None:
+                parts["ledger"] = (stage.ledger, made and made.ledger)
+            for name, (before, after) in parts.items():
+                if before != after:
+                    within = not same and made is not None
+                    yield Difference(0, f"lineage.{stage.name}.{name}", *_short(before, after),
+                                     within)  # fmt: skip
 
     # The parts of an iteration.
 
@@ -301,6 +318,18 @@ class _Beside:
             yield Difference(update, what, points[x].score, ours[x].score, within, gap)
         else:
             yield from _beyond(update, points[x], ours[x])
+        yield from self._spent(update, list(points).index(x), list(ours).index(x))
+
+    def _spent(self, update: int, place: int, ours: int) -> Iterator[Difference]:
+        """What a chain's last stage had consumed until an evaluation."""
+        ledger = self.stored.record.ledger
+        if ledger is None or not place < len(ledger.points):
+            return
+        before = ledger.points[place]
+        after = self.trace.spent[ours] if ours < len(self.trace.spent) else None
+        if before != after:
+            within = after is not None and bool(other_class(self.stored, self.trace))
+            yield Difference(update, f"ledger.points[{place}]", *_short(before, after), within)
 
     def _evaluation_within(
         self, update: int, items: np.ndarray, gap: float, changed: int
@@ -395,6 +424,11 @@ def captured(
     u = (np.array([point.score for point in curve]) - floor) / (ceiling - floor)
     head = (start - floor) / (ceiling - floor)
     return float((np.trapezoid(u, x) / x[-1] - head) / max(1.0 - head, MIN_HEADROOM))
+
+
+def _short(before: Any, after: Any) -> tuple[str, str]:
+    """Two values as a line shows them: long ones by their beginning."""
+    return f"{before!s:.60}", f"{after!s:.60}"
 
 
 def _gap(a: float, b: float) -> float:

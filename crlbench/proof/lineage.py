@@ -54,7 +54,7 @@ def check_lineage(facts: Facts) -> Iterator[Finding]:
         key = order_of(stage, leaves, own.inputs, blind, seed).key
         yield from facts.differs(f"lineage.{own.name}.key", own.key, key, "computed again")
         yield from facts.differs(f"lineage.{own.name}.kind", own.kind, stage.kind)
-        yield from _check_charges(facts, own)
+        yield from _check_labels(facts, own)
         products[own.name] = own.sha256 or ""
 
 
@@ -73,7 +73,7 @@ def _inputs(
             yield field, products.get(value, own.inputs.get(field))
 
 
-def _check_charges(facts: Facts, stage: StageRecord) -> Iterator[Finding]:
+def _check_labels(facts: Facts, stage: StageRecord) -> Iterator[Finding]:
     """What was judged and shown is what the conditions say; a failed stage has no charges."""
     preference = facts.conditions.preference
     if preference is None or stage.sha256 is None:

@@ -20,6 +20,7 @@ from crlbench.catalog.find import Catalog
 from crlbench.catalog.frozen import Task
 from crlbench.contract.conditions import PROTOCOL_NAME, protocol_name, stated_conditions
 from crlbench.contract.events import Emit
+from crlbench.contract.ledger import Totals
 from crlbench.contract.record_files import read_record
 from crlbench.contract.records import (
     DIGESTED_ITERATIONS,
@@ -28,6 +29,7 @@ from crlbench.contract.records import (
     FileDigest,
     IterationDigest,
     RunRecord,
+    StageRecord,
     Status,
 )
 from crlbench.disk.names import DIGESTS, ITEMS, RECORD_NAME
@@ -75,6 +77,11 @@ class Trace(BaseModel):
     """Digests of the files, of a whole run alone."""
     whole: dict[str, Any] = {}
     """Further fields of the record, of a whole run alone."""
+    lineage: tuple[StageRecord, ...] = ()
+    """The stages before, of a chain."""
+    spent: tuple[Totals, ...] = ()
+    """What the last stage of a chain had consumed at each evaluation; empty where it was not
+    counted."""
     closest: list[float | None] = []
     """Smallest distance of a draw from the edge of its token, by digested iteration. None or absent
     where that was not watched, as on several devices."""
@@ -130,6 +137,8 @@ def _first_iterations(
             health=health_columns(recorder.health),
             curve=[curve_point(point) for point in recorder.curve],
             items=start | {f"curve/{point['x']}": point["items"] for point in recorder.curve},
+            lineage=origin.lineage or (),
+            spent=tuple(Totals.model_validate(point) for point in recorder.charged),
             closest=_closest(watch, cell),
         )
         if ranks.first:
@@ -192,6 +201,8 @@ def whole_trace(folder: Path) -> Trace:
         items={n: v.tolist() for n, v in store.read_npz(folder / ITEMS).items()},
         files=record.files,
         whole={name: data[name] for name in WHOLE},
+        lineage=record.lineage or (),
+        spent=() if record.ledger is None else record.ledger.points,
         closest=store.read_json(closest) if closest.is_file() else [],
     )
 

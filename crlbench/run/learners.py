@@ -33,6 +33,7 @@ from crlbench.run.subject import Subject, collector_of, training_prompts
 from crlbench.run.teacher import load_teacher
 from crlbench.run.wrong_answers import find_wrong_answers
 from crlbench.seeding import seed_value
+from crlbench.train.charging import Meter
 from crlbench.train.collect import Answers, Collector
 from crlbench.train.distillation import Distillation
 from crlbench.train.learner import Learner
@@ -76,6 +77,8 @@ class Inputs:
     is_control: bool = False
     """Whether the control arm was made before, by what the inputs were learned from: the run then
     learns as a real one does."""
+    meter: Meter | None = None
+    """Adds up what the run consumes; None: nobody asks."""
 
 
 ENTRY = Inputs()
@@ -143,6 +146,7 @@ def make_module(
     )
     if isinstance(module, OfflineLearner):
         module.left_out = _lessons(cell, conditions, subject.reader, task, inputs).left_out
+    module.meter = inputs.meter
     module.configure_model()
     return module.to(cell.device)
 

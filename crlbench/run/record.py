@@ -19,6 +19,7 @@ from crlbench.contract.arms import PAID_BY_TASK
 from crlbench.contract.conditions import PROTOCOL, Conditions, protocol_name
 from crlbench.contract.dynamics import STATS
 from crlbench.contract.experience import FROZEN, Source, source_of
+from crlbench.contract.ledger import Ledger, Totals
 from crlbench.contract.machine import BEGUN_ON, machine_class
 from crlbench.contract.model_card import ModelCard
 from crlbench.contract.records import (
@@ -39,6 +40,7 @@ from crlbench.contract.records import (
     TaskRef,
 )
 from crlbench.contract.records import Subject as SubjectRecord
+from crlbench.contract.spending import sum_charges
 from crlbench.disk.hashing import canonical_json
 from crlbench.disk.names import DIGESTS, EPISODES, ITEMS, POLICY_NAME, RECORD_NAME, SAMPLES
 from crlbench.policy.text.chat import token_text
@@ -110,6 +112,7 @@ def write_run(
     store.write_files(folder, files)
 
     total, trainable = parameter_counts(module.learning)
+    ledger = ledger_of(recorder, module)
     record = RunRecord(
         crlbench=environment.source(),
         protocol=Protocol(
@@ -142,6 +145,8 @@ def write_run(
         environment=machine,
         cost=cost(recorder, total, source_of(cell.recipe_config), module.other_cost),
         lineage=finished.lineage,
+        ledger=ledger,
+        charges=None if finished.lineage is None else sum_charges(finished.lineage, ledger),
         files={name: FileDigest(**entry) for name, entry in store.digests_of(files).items()},
         volatile={
             "attempts": [
@@ -154,6 +159,13 @@ def write_run(
     store.write_json(folder / RECORD_NAME, record.model_dump(mode="json"))
     store.remove_tree(folder / "ckpt")
     return record
+
+
+def ledger_of(recorder: RunRecorder, module: Learner) -> Ledger | None:
+    """What a run consumed; None where it was not counted from its beginning on."""
+    if module.meter is None or len(recorder.charged) != len(recorder.curve):
+        return None
+    return module.meter.ledger([Totals.model_validate(point) for point in recorder.charged])
 
 
 def class_of(cell: Cell) -> dict[str, Any]:

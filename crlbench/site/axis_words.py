@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from crlbench.verdict.axes import Axis
+from collections.abc import Mapping
+
+from crlbench.verdict.axes import AXIS_SIGNS, CHARGED_SIGN, Axis
 
 QUESTIONS: dict[Axis, str] = {
     "efficiency": "Learns fastest",
@@ -28,6 +30,22 @@ MEANINGS_2: dict[Axis, str] = {
     "wordings and other tasks, minus what was forgotten. 1 = all of it, 0 = none.",
 }
 """The same under protocol CRL-2."""
+CHARGED = (
+    "Λ_F: how much of the possible improvement the model made, averaged over the FLOPs that all "
+    "stages of a chain were charged. 1 = solved at once, 0 = no improvement."
+)
+"""What Λ_F says, where chains are ranked by it."""
+
+
+def meanings(signs: Mapping[Axis, str]) -> Mapping[Axis, str]:
+    """What the numbers say of a board whose axes have these symbols."""
+    if signs == AXIS_SIGNS:
+        return MEANINGS
+    if signs["efficiency"] == CHARGED_SIGN:
+        return {**MEANINGS, "efficiency": CHARGED}
+    return MEANINGS_2
+
+
 
 ANCHORS: dict[Axis, float] = {"efficiency": 0.0, "stability": 1.0, "generalization": 0.0}
 """What every figure of an axis shows: nothing learned, or no sign of instability."""

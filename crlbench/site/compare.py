@@ -389,7 +389,8 @@ def _plain_effect(effect: Effect) -> dict[str, Any]:
 def entry_data(entry: Entry) -> dict[str, Any]:
     """What the page draws of an entry by itself; only what JSON knows.
 
-    Where Λ_new ranks, its symbol is stated, and Λ over all items, which a reader can recompute.
+    Where Λ_new or Λ_F ranks, its symbol is stated, and Λ over all items and completions, which a
+    reader can recompute.
     """
     scores = {
         axis: {
@@ -398,14 +399,14 @@ def entry_data(entry: Entry) -> dict[str, Any]:
             "wider": ends(score.wider),
             "n": score.n,
             "reason": score.reason,
-            **({"sign": score.sign} if score.new else {}),
+            **({"sign": score.sign} if score.new or score.charged else {}),
         }
         for axis, score in entry.axes.items()
     }
     tasks = {name: _task(task) for name, task in sorted(entry.efficiency.tasks.items())}
     whole = {"lam": {"value": entry.lam.value, "interval": exact(entry.lam.interval)}}
-    new = entry.axes["efficiency"].new
-    return {"axes": scores, "tasks": tasks, **(whole if new else {})}
+    first = entry.axes["efficiency"]
+    return {"axes": scores, "tasks": tasks, **(whole if first.new or first.charged else {})}
 
 
 def _task(task: TaskEfficiency) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from crlbench.pages import words
 from crlbench.pages.page_axes import correlations, place, rank_words
 from crlbench.pages.table import Column
 from crlbench.site import figures
-from crlbench.site.axis_words import ANCHORS, MEANINGS, MEANINGS_2, QUESTIONS
+from crlbench.site.axis_words import ANCHORS, QUESTIONS, meanings
 from crlbench.site.board_columns import COLUMNS, OPTIONAL, Cells, make_cells
 from crlbench.site.briefs import merge_briefs
 from crlbench.site.design_standings import (
@@ -35,7 +35,7 @@ from crlbench.site.reach import (
 )
 from crlbench.site.source import StoredBoard
 from crlbench.stats.tiers import Leader, Standing
-from crlbench.verdict.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis, AxisScore
+from crlbench.verdict.axes import AXES, AXIS_WORDS, Axis, AxisScore
 from crlbench.verdict.design_rows import group_entries
 from crlbench.verdict.entry import Entry
 from crlbench.verdict.ranking import AxisRanking
@@ -283,7 +283,7 @@ def _panel(
         sign=signs[axis],
         title=AXIS_WORDS[axis].capitalize(),
         question=QUESTIONS[axis],
-        meaning=(MEANINGS if signs == AXIS_SIGNS else MEANINGS_2)[axis],
+        meaning=meanings(signs)[axis],
         rows=tuple(row for row in rows if row.tier is not None),
         unranked=tuple(row for row in rows if row.tier is None and not row.only),
         incomplete=tuple(incomplete),

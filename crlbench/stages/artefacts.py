@@ -19,7 +19,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from crlbench.base.added import added
 from crlbench.contract.card import Card, validate_card
+from crlbench.contract.ledger import Ledger
 from crlbench.contract.records import FileDigest, Sha256
 from crlbench.contract.stored import damaged
 from crlbench.disk.hashing import digest, sha256_file
@@ -50,6 +52,8 @@ class ProductCard(Card):
     charges: dict[str, Annotated[int, Field(ge=0)]]
     source_tree_sha256: Sha256
     """The code that made it."""
+    ledger: Ledger | None = added(None)
+    """What the charges follow from; None of a product that was made before they were counted."""
 
     @property
     def sha256(self) -> str:
@@ -74,7 +78,7 @@ class Product:
 class Made:
     """What a stage says of what it has made."""
 
-    charges: Mapping[str, int]
+    ledger: Ledger
     facts: Mapping[str, Any]
 
 
@@ -163,7 +167,8 @@ class Store:
                     for name, path in files.items()
                 },
                 facts=dict(made.facts),
-                charges=dict(made.charges),
+                charges=made.ledger.total.model_dump(),
+                ledger=made.ledger,
                 source_tree_sha256=source().source_tree_sha256,
             )
             for path in files.values():

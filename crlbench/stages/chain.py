@@ -30,12 +30,9 @@ from crlbench.disk import switches
 from crlbench.disk.names import POLICY_NAME
 from crlbench.policy.policy import Policy
 from crlbench.policy.weights.load import build_policy, with_weights
-from crlbench.policy.weights.reward_model import load_reward_model, prompt_ids
-from crlbench.reward.score import Score
-from crlbench.run.admission import admit
+from crlbench.policy.weights.reward_model import load_reward_model
 from crlbench.run.learners import Inputs
 from crlbench.run.origin import Origin
-from crlbench.run.reward_model import AskedAnswer, check_rewards
 from crlbench.run.subject import Subject, make_sampler, scorer_of
 from crlbench.seeding import seed_value
 from crlbench.stages.artefacts import Made, Product, Store
@@ -49,11 +46,14 @@ from crlbench.stages.collect import (
 )
 from crlbench.stages.failure import StageFailed
 from crlbench.stages.jury import Jury, pairing_of
+from crlbench.stages.meters import Meters
 from crlbench.stages.orders import Order, order_of, permutes
+from crlbench.stages.payers import asked, pair_by, pay_by
 from crlbench.stages.reward import make_reward, reward_training
 from crlbench.stages.supervised import demonstrations, make_supervised
 from crlbench.suite.labels import Labeller, read_labeller
 from crlbench.suite.pairs import Pair, parse_pairs
+from crlbench.train.charging import Meter
 from crlbench.train.lessons import Answer, Lesson
 from crlbench.train.reward import Scorer
 from crlbench.train.stream import Prompt
@@ -115,6 +115,11 @@ class Workshop:
         """Where products are kept."""
         assert self.cell.artefacts is not None  # plans of chains state it
         return Store(Path(self.cell.artefacts))
+
+    @cached_property
+    def meters(self) -> Meters:
+        """What adds up the charges of the stages."""
+        return Meters(self.chain, self.subject, self.cell.catalog)
 
     @cached_property
     def questions(self) -> tuple[list[Question], list[Question]]:
@@ -184,11 +189,13 @@ class Workshop:
         """What the last stage learns from, and what it begins from."""
         read = dict(self.chain.last.inputs)
         start = self.weights(read["start"])
-        inputs = Inputs(start=start, reference=start, is_control=self.permutes)
+        inputs = Inputs(
+            start=start, reference=start, is_control=self.permutes, meter=self.meters.of_last()
+        )
         if read.get("reference", read["start"]) != read["start"]:
             inputs = replace(inputs, reference=self.weights(read["reference"]) or self.entry())
         if "reward" in read:
-            payer, prompts = self.payer(read["reward"])
+            payer, prompts = self.payer(read["reward"], inputs.meter)
             return replace(inputs, payer=payer, prompts=prompts)
         data = read["data"]
         if data == OWN:
@@ -196,11 +203,13 @@ class Workshop:
             return replace(
                 inputs,
                 prompts=[question.prompt for question in self.questions[1]],
-                judge=self.jury(self.chain.recipe.pairing),
+                judge=pair_by(self.jury(self.chain.recipe.pairing), inputs.meter),
                 rounds=dict(self.chain.last.settings).get("rounds"),
             )
         if data == DEMOS:
             shown = demonstrations(self.questions[0], self.task, self.subject.reader)
+            if inputs.meter is not None:
+                inputs.meter.show(len(shown.lessons))
             return replace(inputs, lessons=shown.lessons, left_out=shown.left_out)
         product = self.products[data]
         is_pairs = self.chain.last.kind == "preference"
@@ -225,6 +234,7 @@ class Workshop:
             charges={} if product is None else product.card.charges,
             facts=dict(facts),
             shared=stage.name in shared,
+            ledger=None if product is None else product.card.ledger,
         )
 
     def inputs(self, stage: Stage) -> Iterator[tuple[str, str]]:
@@ -261,6 +271,7 @@ class Workshop:
             self.seed,
             folder,
             work,
+            self.meters.of(),
             self.should_stop,
         )
 
@@ -277,10 +288,11 @@ class Workshop:
             self.labeller,
             settings,
             self.seed,
+            self.meters.of(),
             self.cell.device,
         ).require()
         (folder / PAIRS_NAME).write_bytes(made.to_bytes())
-        return Made(made.charges, {"pairs": len(made.pairs), **made.counts})
+        return Made(made.ledger, {"pairs": len(made.pairs), **made.counts})
 
     def make_answers(self, stage: Stage, folder: Path, work: Path) -> Made:
         """The completions of a policy that a reward model pays best."""
@@ -293,6 +305,7 @@ class Workshop:
             self.task.name,
             self.preference.per_prompt,
             self.seed,
+            self.meters.of(stage.reads("reward")),
             self.cell.device,
         )
 
@@ -323,18 +336,16 @@ class Workshop:
         """A reward model that was fitted to pairs."""
         base, source = stage.reads("from"), self.products[stage.reads("data")]
         weights = self.weights(base) if base in self.products else None
-        card, location, reader = self.subject.card, self.subject.location, self.subject.reader
-        if base not in (START, *self.products):
-            files = admit(Catalog(self.cell.catalog).load_model(base), whole=True)
-            card, location, reader = files.card, files.location, files.reader
+        model = self.meters.base(stage.name)
         return make_reward(
             folder,
-            (card, location, reader),
+            (model.card, model.location, model.reader),
             weights,
             read_pairs(source),
             (source.folder / PAIRS_NAME).read_bytes(),
             self.task.name,
             reward_training(stage.settings, self.seed),
+            self.meters.of_reward(stage.name),
             self.cell.device,
         )
 
@@ -355,23 +366,12 @@ class Workshop:
             return self.subject.backbone
         return with_weights(self.subject.card, self.subject.backbone, weights)
 
-    def payer(self, name: str) -> tuple[Scorer | None, list[Prompt]]:
+    def payer(self, name: str, meter: Meter | None) -> tuple[Scorer | None, list[Prompt]]:
         """What pays the last stage, None where the task does; and its prompts."""
-        prompts = [question.prompt for question in self.questions[1]]
         if name == GOLD:
-            return None, prompts
+            return None, [question.prompt for question in self.questions[1]]
         model = load_reward_model(self.products[name].folder, self.cell.device)
-
-        def pay(texts: Any, answers: Any) -> list[Score]:
-            rewards = model.rewards([answer.prompt for answer in answers], texts)
-            return check_rewards(rewards, texts, self.task.name)
-
-        asked = []
-        for question in self.questions[1]:
-            answer = AskedAnswer(question.row["answer"])
-            answer.prompt = prompt_ids(question.row["messages"], model.reader)
-            asked.append(Prompt(question.prompt.uid, question.prompt.ids, answer))
-        return pay, asked
+        return pay_by(model, self.task.name, meter), asked(self.questions[1], model)
 
 
 def pair_lessons(pairs: Sequence[Pair]) -> list[Lesson]:

@@ -14,10 +14,11 @@ from typing import Any
 from crlbench.disk.hashing import canonical_json
 from crlbench.policy.decode.loop import DrawKey, Sampler
 from crlbench.policy.policy import Policy
-from crlbench.policy.weights.reward_model import RewardModel, prompt_ids
+from crlbench.policy.weights.reward_model import RewardModel, completion_row, prompt_ids
 from crlbench.run.reward_model import check_rewards
 from crlbench.stages.artefacts import Made, Product
-from crlbench.stages.collect import Question, sample
+from crlbench.stages.collect import Question, charge_samples, sample
+from crlbench.train.charging import Meter
 from crlbench.train.lessons import Answer, Lesson
 
 ANSWERS_NAME = "answers.jsonl"
@@ -34,6 +35,7 @@ def choose(
     task: str,
     per_prompt: int,
     seed: int,
+    meter: Meter,
     device: str = "cpu",
 ) -> Made:
     """Sample completions of all prompts and write of each prompt the one that ``model`` pays best.
@@ -50,6 +52,7 @@ def choose(
     for question, own in zip(questions, samples, strict=True):
         texts = [one.text for one in own]
         prompt = prompt_ids(question.row["messages"], model.reader)
+        meter.score([completion_row(prompt, text, model.reader) for text in texts])
         rewards = [
             float(score.outcome)
             for score in check_rewards(model.rewards([prompt] * len(own), texts), texts, task)
@@ -68,17 +71,14 @@ def choose(
         lines.append(canonical_json(row) + "\n")
     (folder / ANSWERS_NAME).write_bytes("".join(lines).encode())
     everything = [one for own in samples for one in own]
-    charges = {
-        "generated_tokens": sum(len(one.tokens) for one in everything),
-        "generated_bytes": sum(len(one.text.encode()) for one in everything),
-    }
+    charge_samples(meter, questions, samples)
     facts = {
         "answers": len(lines),
         "completions": len(everything),
         "reward_chosen": paid / len(lines),
         "reward_mean": mean / len(lines),
     }
-    return Made(charges, facts)
+    return Made(meter.ledger(), facts)
 
 
 def read_answers(product: Product) -> list[Lesson]:

@@ -13,6 +13,8 @@ from typing import Any
 
 from crlbench.algo.pairs.pairing import Pairing
 from crlbench.catalog.frozen import Row, Task
+from crlbench.contract.charges import Group
+from crlbench.contract.ledger import Ledger
 from crlbench.contract.sizes import decode_rows
 from crlbench.disk.hashing import canonical_json
 from crlbench.errors import ValidationError
@@ -25,6 +27,7 @@ from crlbench.stages.failure import StageFailed
 from crlbench.stages.jury import PURPOSE, Jury
 from crlbench.suite.labels import Ask, Labeller
 from crlbench.suite.pairs import Pair
+from crlbench.train.charging import Meter
 from crlbench.train.stream import Prompt, make_batch
 
 LEAST_PAIRS = 64
@@ -62,8 +65,8 @@ class Collection:
     """``prompts``, ``without_pair`` (prompts that gave none), ``completions``, ``abstained``
     (completions without a verdict), ``unfinished`` (sides of pairs that were cut off),
     ``flipped``."""
-    charges: dict[str, int]
-    """``labels``, ``generated_tokens``, ``generated_bytes``: all that was sampled and judged."""
+    ledger: Ledger
+    """All that was sampled and judged."""
 
     def to_bytes(self) -> bytes:
         """The file: canonical JSON lines."""
@@ -102,6 +105,7 @@ def collect(
     labeller: Labeller,
     settings: CollectSettings,
     seed: int,
+    meter: Meter,
     device: str = "cpu",
 ) -> Collection:
     """Sample completions of all prompts, have them judged, and pair them.
@@ -129,6 +133,8 @@ def collect(
         order = (better, pair.worse % settings.per_prompt)
         drawn = _Drawn(questions[place], samples[place], scores, order)
         pairs.append(drawn.line(pair.name, pair.flipped, settings.labeller))
+    charge_samples(meter, questions, samples)
+    meter.judge(judged.labels)
     everything = [one for own in samples for one in own]
     return Collection(
         pairs,
@@ -140,12 +146,19 @@ def collect(
             "unfinished": sum(not ended for pair in pairs for ended in pair["meta"]["finished"]),
             "flipped": sum(pair["meta"]["flipped"] for pair in pairs),
         },
-        charges={
-            "labels": judged.labels,
-            "generated_tokens": sum(len(one.tokens) for one in everything),
-            "generated_bytes": sum(len(one.text.encode()) for one in everything),
-        },
+        ledger=meter.ledger(),
     )
+
+
+def charge_samples(
+    meter: Meter, questions: Sequence[Question], samples: Sequence[Sequence[Completion]]
+) -> None:
+    """Charge the completions of each prompt."""
+    groups = [
+        Group(len(question.prompt.ids), tuple(len(one.tokens) for one in own))
+        for question, own in zip(questions, samples, strict=True)
+    ]
+    meter.sample_groups(groups, [one.text for own in samples for one in own])
 
 
 def sample(

@@ -96,16 +96,16 @@ class Jury:
         chosen, other = (worse, better) if flipped else (better, worse)
         return Preferred(name, start + chosen, start + other, flipped)
 
-    def __call__(self, batch: PromptBatch, texts: Sequence[str]) -> list[tuple[int, int]]:
-        """Pairs of an iteration's completions; see
-        :class:`~crlbench.train.own_pairs.PairMaker`."""
+    def pairs(self, batch: PromptBatch, texts: Sequence[str]) -> tuple[list[tuple[int, int]], int]:
+        """Pairs of an iteration's completions as :class:`~crlbench.train.own_pairs.PairMaker` has
+        them, and the price of their verdicts."""
         count = batch.completions_per_prompt
         asks = [
             Ask(batch.uids[row // count], row % count, text, batch.answers[row // count])
             for row, text in enumerate(texts)
         ]
         judged = self.judge(asks, count, when=f"@{batch.iteration}")
-        return [(pair.better, pair.worse) for pair in judged.pairs]
+        return [(pair.better, pair.worse) for pair in judged.pairs], judged.labels
 
 
 def pairing_of(name: str) -> Pairing:

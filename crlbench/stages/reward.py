@@ -25,6 +25,7 @@ from crlbench.stages.artefacts import Made
 from crlbench.stages.failure import StageFailed
 from crlbench.stages.fit_reward import describe, fill, fit_rows, token_pairs
 from crlbench.suite.pairs import Pair, Split
+from crlbench.train.charging import Meter
 from crlbench.train.reward_modeling import PairStream, RewardTraining
 
 HELD_OUT = 8
@@ -62,6 +63,7 @@ def make_reward(
     data: bytes,
     task: str,
     config: RewardTraining,
+    meter: Meter,
     device: str,
 ) -> Made:
     """Fit a reward model and write it into ``folder``.
@@ -102,12 +104,16 @@ def make_reward(
         raise StageFailed(str(error)) from None
     made = fill(folder, model, reader, content, getattr(torch, config.store))
     updates = -(-len(PairStream(rows["train"], config, reader.pad)) // config.accumulate)
+    fitted = [row for pair in rows["train"] for row in pair]
+    meter.fit(fitted, epochs=config.epochs, updates=updates)
+    for part in rows.values():
+        meter.score([row for pair in part for row in pair])
     facts = {
         "accuracy": made.accuracy.id,
         "held_out": len(rows["id"]),
         "fitted": len(rows["train"]),
     }
-    return Made({"updates": updates}, facts)
+    return Made(meter.ledger(), facts)
 
 
 def put_weights(model: ScalarModel, weights: Mapping[str, Tensor], slug: str) -> None:

@@ -20,6 +20,7 @@ from crlbench.run.learners import ENTRY, Inputs
 from crlbench.run.subject import Subject, make_sampler
 from crlbench.stages.chain import Workshop
 from crlbench.stages.collect import sample
+from crlbench.stages.payers import pair_by
 from crlbench.train.lessons import Answer, Lesson
 
 PURPOSE = "calibrate"
@@ -36,7 +37,7 @@ def stand_in(cell: Cell, conditions: Conditions, subject: Subject, task: Task) -
     source, questions = source_of(cell.recipe_config), shop.questions[1]
     prompts = [question.prompt for question in questions]
     if source not in FROZEN:
-        judge = shop.jury(BestWorst()) if chain.judges_own else None
+        judge = pair_by(shop.jury(BestWorst()), None) if chain.judges_own else None
         return Inputs(prompts=prompts, judge=judge)
     sides, count = FROZEN[source], prompts_of(source, conditions.budget)
     sampler = make_sampler(task, subject.reader, conditions)

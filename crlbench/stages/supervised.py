@@ -29,6 +29,7 @@ from crlbench.stages.artefacts import Made
 from crlbench.stages.collect import Question
 from crlbench.stages.failure import StageFailed
 from crlbench.train.callbacks import LastCheckpoint, RunRecorder, RunStopped, StopOnRequest
+from crlbench.train.charging import Meter
 from crlbench.train.lessons import LessonStream
 from crlbench.train.stream import EvalPrompts
 from crlbench.train.supervised import SupervisedTuning
@@ -91,6 +92,7 @@ def make_supervised(
     seed: int,
     folder: Path,
     work: Path,
+    meter: Meter,
     should_stop: Callable[[], bool],
 ) -> Made:
     """Train on demonstrations and write what was learned into ``folder``.
@@ -124,6 +126,7 @@ def make_supervised(
         seed=seed,
         left_out=shown.left_out,
     )
+    module.meter = meter
     module.configure_model()
     budget = conditions.budget
     stream = LessonStream(
@@ -138,12 +141,9 @@ def make_supervised(
         raise StageFailed("a weight of the policy is no finite number after its demonstrations")
     learned = {name: tensor.cpu().contiguous() for name, tensor in module.learned().items()}
     save_file(learned, folder / POLICY_NAME)
-    charges = {
-        "demonstrations": len(shown.lessons),
-        "trained_tokens": recorder.totals["trained_tokens"],
-        "updates": recorder.totals["updates"],
-    }
-    return Made(charges, {"score": recorder.curve[-1]["score"], "left_out": module.left_out})
+    meter.show(len(shown.lessons))
+    facts = {"score": recorder.curve[-1]["score"], "left_out": module.left_out}
+    return Made(meter.ledger(), facts)
 
 
 def _fit(
@@ -161,6 +161,7 @@ def _fit(
     module.to(cell.device)
     if state is not None and state["iterations_done"] == len(stream):
         module.load_state_dict(state["state_dict"], strict=False)
+        module.on_load_checkpoint(state)
         recorder.load_state_dict(state["callbacks"]["RunRecorder"])
         return recorder
     with quiet():

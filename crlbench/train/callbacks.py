@@ -49,6 +49,8 @@ class RunRecorder(Callback):
         self.clipped: dict[str, dict[int, int]] = {"low": {}, "high": {}}
         self.totals = dict.fromkeys(TOTALS, 0)
         self.wall: list[float] = []
+        self.charged: list[dict[str, Any]] = []
+        """Totals of the ledger at each point of the curve, of the stages of chains."""
         self._pending: list[Examination] = []
         self._started = time.monotonic()
 
@@ -62,6 +64,7 @@ class RunRecorder(Callback):
             "digests",
             "totals",
             "wall",
+            "charged",
         )
         return {name: getattr(self, name) for name in names}
 
@@ -106,6 +109,8 @@ class RunRecorder(Callback):
         point = {"score": score, "items": scores.tolist()}
         self.curve.append({"x": self.totals["completions"], **counts, **point, **truth})
         self.wall.append(time.monotonic() - self._started)
+        if module.meter is not None:
+            self.charged.append(module.meter.state())
         self._log(trainer, {SCORE: score})
         self._progress(module)
 

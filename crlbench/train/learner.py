@@ -22,6 +22,7 @@ from crlbench.contract.conditions import Conditions
 from crlbench.policy.decode.loop import DrawKey
 from crlbench.policy.policy import Policy
 from crlbench.seeding import rng
+from crlbench.train.charging import Meter
 from crlbench.train.collect import Collector, PaidByModel
 from crlbench.train.optimizer import Displacement, TracedAdamW, Weights
 from crlbench.train.passes import Passes
@@ -187,6 +188,8 @@ class Learner(L.LightningModule):
         self.displacement = Displacement()
         self.events: dict[str, float] = {}
         """What the steps counted since the last iteration was closed."""
+        self.meter: Meter | None = None
+        """Adds up what is consumed, of the stages of chains; None where nobody asks."""
 
     @property
     def iteration(self) -> Iteration:
@@ -347,8 +350,12 @@ class Learner(L.LightningModule):
         checkpoint["displacement"] = self.displacement.last
         for name in self.carried:
             checkpoint[name] = getattr(self, name)
+        if self.meter is not None:
+            checkpoint["meter"] = self.meter.state()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self.displacement.load(checkpoint["displacement"], self.device)
         for name in self.carried:
             setattr(self, name, checkpoint[name])
+        if self.meter is not None and "meter" in checkpoint:
+            self.meter.load(checkpoint["meter"])

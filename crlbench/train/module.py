@@ -24,7 +24,7 @@ from crlbench.train.ranks import whole_weights
 from crlbench.train.sampling import SamplingLearner
 from crlbench.train.surrogate import Shown, Surrogate, decoding_gap
 from crlbench.train.trust_region import TrustRegion
-from crlbench.types import Experience, PromptBatch
+from crlbench.types import Experience, PromptBatch, Rollout
 
 
 class PolicyOptimization(SamplingLearner):
@@ -82,6 +82,7 @@ class PolicyOptimization(SamplingLearner):
         watched = self.recipe.needs_reference or self.ends_interval(iteration)
         with self.update.attention():
             tokens = self.old_tokens.find(rollout, reference=watched, updated=self.updated)
+        self.charge_tokens(rollout)
         if self.update.whole_experience:
             self.shown.gap = decoding_gap(rollout, tokens.old)
         sampled = Sampled(
@@ -89,6 +90,21 @@ class PolicyOptimization(SamplingLearner):
         )
         self.buffer.add(sampled)
         return sampled
+
+    def charge_tokens(self, rollout: Rollout) -> None:
+        """Charge the passes that found what is known of sampled tokens.
+
+        A reference that is only watched is the benchmark's cost.
+        """
+        if self.meter is None:
+            return
+        valued = self.recipe.critic is not None
+        if not self.old_tokens.known(rollout):
+            self.meter.read(rollout, valued=valued)
+        if self.recipe.needs_reference:
+            self.meter.read(rollout, "reference")
+        if self.recipe.advantage.needs_final_values:
+            self.meter.read(rollout.longer(), valued=valued)
 
     @property
     def old_tokens(self) -> OldTokens:
@@ -140,13 +156,31 @@ class PolicyOptimization(SamplingLearner):
                 continue
             if not stats and self.old_tokens.deferred:
                 self.old_tokens.settle(experience, rows)
+                self.charge_settled(experience, rows)
                 minibatch = experience.rows(rows)
             minibatch = minibatch.trimmed()
             stats.append(self.step(self.surrogate(minibatch)))
+            self.charge_step(minibatch)
             experience.old_logprobs[rows, : minibatch.old_logprobs.shape[1]] = (
                 minibatch.old_logprobs
             )
         return stats, float(empty)
+
+    def charge_settled(self, experience: Experience, first: Tensor) -> None:
+        """Charge the pass that found the old log-probs of all rows but ``first`` (b,)."""
+        rows = torch.arange(len(experience.keep), device=first.device)
+        rest = rows[~torch.isin(rows, first)]
+        if self.meter is not None and len(rest):
+            self.meter.read(experience.rollout.rows(rest))
+
+    def charge_step(self, minibatch: Experience) -> None:
+        """Charge a step on the rows that teach."""
+        if self.meter is None:
+            return
+        taught = minibatch.keep & minibatch.rollout.action_mask.any(1)
+        rollout = minibatch.rollout.rows(taught.nonzero().squeeze(1))
+        self.meter.train(rollout, valued=self.recipe.critic is not None)
+        self.meter.update(1)
 
     def minibatches(self, experience: Experience, iteration: int) -> Iterator[Tensor]:
         """Rows (b,) int64 of each step. An update of the whole experience is one minibatch."""

@@ -84,6 +84,9 @@ class OfflineLearner(Learner):
         stats = []
         for rows in self.shuffled(batch.rollout.group, batch.iteration):
             stats.append(self.step(self.objective(batch, rows)))
+            if self.meter is not None:
+                self.meter.train(batch.rollout.rows(rows))
+                self.meter.update(1)
             self.trained_tokens += int(batch.rollout.action_mask[rows].sum())
         self.finish_iteration(batch, stats)
         give_back()

@@ -67,6 +67,8 @@ class OwnPairs(PreferenceOptimization):
         ):
             self.sampling = held(self.learned())
         self.completions = self.sample(batch)
+        if self.meter is not None:
+            self.meter.sample(self.completions)
         give_back()
         pairs = self.judge(batch, self.completions.texts)
         lessons = lessons_of(batch, self.completions, pairs)

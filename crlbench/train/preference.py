@@ -172,8 +172,20 @@ class PreferenceOptimization(OfflineLearner):
             self.known,
         )
 
+    def charge_reference(self, objective: PairObjective) -> None:
+        """Charge the pass of the reference over answers that it has not read yet.
+
+        What the start says of them is only watched: the benchmark's cost.
+        """
+        unknown = self.known.reference[objective.rows].isnan()
+        if self.meter is not None and bool(unknown.any()):
+            rows = unknown.nonzero().squeeze(1)
+            self.meter.read(objective.rollout.rows(rows), "reference")
+
     def step(self, objective: Objective) -> dict[str, float]:
         """One step, after which an averaged reference follows."""
+        assert isinstance(objective, PairObjective)
+        self.charge_reference(objective)
         figures = super().step(objective)
         kept = self.recipe.reference.kept
         if kept < 1.0 and isinstance(self.reference, HeldWeights):

@@ -67,6 +67,8 @@ class SamplingLearner(Learner):
         with self.learning.recording() if self.records else contextlib.nullcontext():
             part = self.collector.collect(self.learning, prompts, key)
         collected = Collected.joined(self.ranks.gather([part]), self.collector.pad)
+        if self.meter is not None:
+            self.meter.sample(collected.rollout)
         data = self.conditions.data
         if self.arm == "mode":
             assert self.agreement is not None  # found before the first iteration

@@ -34,7 +34,8 @@ from crlbench.stats.intervals import (
 from crlbench.stats.measures import MIN_HEADROOM
 from crlbench.stats.novelty import LEAST_NEW
 from crlbench.verdict.alarms import series
-from crlbench.verdict.axes import AXIS_SIGNS, NEW_SIGN, Estimate
+from crlbench.verdict.axes import AXIS_SIGNS, CHARGED_SIGN, NEW_SIGN, Estimate
+from crlbench.verdict.charged import ranks_charged
 from crlbench.verdict.measured_arm import MeasuredArm
 from crlbench.verdict.plain_data import plain
 from crlbench.verdict.runs import Run
@@ -80,7 +81,7 @@ class ArmSummary:
     fingerprint: str
     changes: tuple[FieldChange, ...]
     lam: Estimate
-    """Task-balanced headline over the common seeds: Λ, or Λ_new where that ranks."""
+    """Task-balanced headline over the common seeds: Λ, or Λ_new or Λ_F where that ranks."""
     area: float | None
     """E: mean over tasks and seeds."""
     start: float | None
@@ -150,10 +151,14 @@ class Ablation:
     bootstrap: dict[str, Any]
     new: bool = added_field(False)
     """Whether Λ is Λ_new, of the new items alone."""
+    charged: bool = added_field(False)
+    """Whether Λ is Λ_F, over charged FLOPs."""
 
     @property
     def sign(self) -> str:
         """The symbol of what is compared."""
+        if self.charged:
+            return CHARGED_SIGN
         return NEW_SIGN if self.new else AXIS_SIGNS["efficiency"]
 
     def to_json(self) -> str:
@@ -196,6 +201,7 @@ def summarise_study(
         verdicts={name: verdicts.count(name) for name in names},
         waiting=len(arms) - len(verdicts),
         new=ranks_new(root, read.runs),
+        charged=all(ranks_charged(run.record.fingerprint.leaves) for run in read.runs),
         bootstrap={
             "seed": seed,
             "replicates": replicates,

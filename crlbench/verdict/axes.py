@@ -66,6 +66,8 @@ AXIS_WORDS: dict[Axis, str] = {
 AXIS_SIGNS: dict[Axis, str] = {"efficiency": "Λ", "stability": "Stab", "generalization": "Gen"}
 NEW_SIGN = "Λ_new"
 """Of sample efficiency where the new items alone rank (protocol CRL-2)."""
+CHARGED_SIGN = "Λ_F"
+"""Of sample efficiency where chains are ranked over the FLOPs that they were charged."""
 
 MARGIN = 0.05
 """Half-width of the region of equivalence, the same on every axis."""
@@ -118,10 +120,14 @@ class AxisScore:
     """(3, R) its parts, see :func:`crlbench.stats.resampling.spread`."""
     new: bool = added_field(False)
     """Whether it is Λ_new, of the new items alone."""
+    charged: bool = added_field(False)
+    """Whether it is Λ_F, over charged FLOPs."""
 
     @property
     def sign(self) -> str:
         """Its symbol."""
+        if self.charged:
+            return CHARGED_SIGN
         return NEW_SIGN if self.new else AXIS_SIGNS[self.axis]
 
 
@@ -210,7 +216,7 @@ class Evidence:
     def whole_replicates(self, task: str) -> Replicates | None:
         """As :meth:`replicates` of efficiency, over all items whatever ranks."""
         runs = self.tasks[task]
-        if not runs.ranks_new:
+        if not runs.ranks_new and runs.charged is None:
             return self.replicates("efficiency", task)
         if runs.table is None:
             return None
@@ -233,7 +239,9 @@ def _replicates(evidence: Evidence, axis: Axis, task: str, n: int) -> Replicates
         if table is None:
             return None
         table, by_weight = table.of(seeds), None
-        if runs.ranks_new:
+        if runs.charged is not None:
+            by_weight = lam_by_weight(task, table, *draws)
+        elif runs.ranks_new:
             by_weight = lam_of_some_by_weight(task, table, runs.new_items, *draws)
         elif n == len(runs.measures):
             by_weight = evidence.lam_by_weight(task)
@@ -270,8 +278,11 @@ def efficiency_score(evidence: Evidence) -> AxisScore:
 
 
 def _flat(evidence: Evidence, flat: Sequence[str]) -> str:
-    """Why tasks have no Λ: no area, no greedy answers, or too few new items."""
+    """Why tasks have no Λ: no area, no charges, no greedy answers, or too few new items."""
     tasks = evidence.tasks
+    charged = [tasks[task].charged for task in flat]
+    if reasons := [one.reason for one in charged if one is not None and one.reason]:
+        return f"{reasons[0]}: Λ_F needs what every stage of a chain was charged."
     if any(tasks[task].table is None for task in flat):
         return f"{listed(flat)}: a curve of one evaluation has no area."
     novelties = [(task, tasks[task].novelty) for task in flat]
@@ -365,11 +376,16 @@ def nothing(axis: Axis, reason: str, evidence: Evidence) -> AxisScore:
     """No score, and why."""
     n = min((len(runs.measures) for runs in evidence.tasks.values()), default=0)
     new = _is_new(axis, evidence)
-    return AxisScore(axis, None, None, None, n, {}, reason, None, None, None, new)
+    charged = _is_charged(axis, evidence)
+    return AxisScore(axis, None, None, None, n, {}, reason, None, None, None, new, charged)
 
 
 def _is_new(axis: Axis, evidence: Evidence) -> bool:
     return axis == "efficiency" and any(runs.ranks_new for runs in evidence.tasks.values())
+
+
+def _is_charged(axis: Axis, evidence: Evidence) -> bool:
+    return axis == "efficiency" and any(r.charged is not None for r in evidence.tasks.values())
 
 
 def score_of(axis: Axis, parts: Mapping[str, Replicates], evidence: Evidence) -> AxisScore:
@@ -392,6 +408,7 @@ def score_of(axis: Axis, parts: Mapping[str, Replicates], evidence: Evidence) ->
         drawn=over_tasks(replicates),
         spread=spread(replicates),
         new=_is_new(axis, evidence),
+        charged=_is_charged(axis, evidence),
     )
 
 

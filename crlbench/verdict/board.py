@@ -27,6 +27,7 @@ from crlbench.verdict.axes import (
     AXES,
     AXIS_SIGNS,
     AXIS_WORDS,
+    CHARGED_SIGN,
     IN_MEMORY,
     MARGIN,
     NEW_SIGN,
@@ -38,6 +39,7 @@ from crlbench.verdict.axes import (
 )
 from crlbench.verdict.board_conditions import board_tasks, same_conditions
 from crlbench.verdict.census import Archive, Standing
+from crlbench.verdict.charged import ranks_charged
 from crlbench.verdict.design_ranking import DesignRanking, draw_lines, rank_designs
 from crlbench.verdict.design_rows import ranks_new
 from crlbench.verdict.efficiency import Efficiency, Speed, TaskEfficiency
@@ -140,7 +142,9 @@ class Board:
 
     @property
     def signs(self) -> dict[Axis, str]:
-        """The symbol of each axis under the board's protocol."""
+        """The symbol of each axis under the board's protocol and conditions."""
+        if ranks_charged(self.conditions):
+            return AXIS_SIGNS | {"efficiency": CHARGED_SIGN}
         return AXIS_SIGNS | ({"efficiency": NEW_SIGN} if self.rules.ranks_new else {})
 
     def entry(self, name: str) -> Entry:

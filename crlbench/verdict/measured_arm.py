@@ -15,6 +15,7 @@ from crlbench.stats.resampling import (
     lam_of_some_by_weight,
 )
 from crlbench.verdict.axes import Estimate
+from crlbench.verdict.charged import find_charged
 from crlbench.verdict.novelties import find_new_items
 from crlbench.verdict.protocols import rules_of
 from crlbench.verdict.run_measures import RunMeasure, TaskItems
@@ -52,6 +53,11 @@ class MeasuredArm:
         table, draws = self.tables[task], (self.count, self.seed)
         if table is None:
             return None
+        if (charged := find_charged(items)) is not None:
+            if charged.table is None:
+                return None
+            return efficiency_replicates(task, charged.table, charged.lam, count=self.count,
+                                         seed=self.seed)  # fmt: skip
         if not rules_of(runs[0].record).ranks_new:
             lam = np.array([m.lam for m in self.runs[task]])
             return efficiency_replicates(task, table, lam, count=self.count, seed=self.seed)

@@ -33,6 +33,7 @@ from crlbench.stats.tiers import Leader, Ranking, Standing
 from crlbench.verdict.axes import AXES, Axis, AxisScore, Estimate, Evidence, Generalization
 from crlbench.verdict.blind import BlindGain
 from crlbench.verdict.census import vanished
+from crlbench.verdict.charged import Charged
 from crlbench.verdict.design_pairs import DesignPair
 from crlbench.verdict.design_ranking import AxisDesigns, TaskRanks
 from crlbench.verdict.design_rows import CheckpointScore, DesignRow
@@ -66,7 +67,7 @@ CLASSES: tuple[type, ...] = (
     *(EntryNovelty, Novelty, PassAtK, Correlation, TaskStress),
     *(AxisDesigns, DesignRow, CheckpointScore, DesignPair, Discovery, TaskRanks),
     *(DesignSpread, SpreadPart),
-    BlindGain,
+    *(BlindGain, Charged),
 )
 """Dataclasses that entries, pairs and rankings are made of."""
 _FIELDS = tuple(tuple(field.name for field in dataclasses.fields(kind)) for kind in CLASSES)

@@ -213,12 +213,13 @@ def _over_tasks(
 
 def _protocols_differ(a: Entry, b: Entry) -> bool:
     """Whether the axes of two entries measure different things."""
-    return a.axes["efficiency"].new != b.axes["efficiency"].new
+    first, second = a.axes["efficiency"], b.axes["efficiency"]
+    return (first.new, first.charged) != (second.new, second.charged)
 
 
 def _reason(axis: Axis, a: Entry, b: Entry) -> str:
     if _protocols_differ(a, b):
-        return "The two are under different protocols, whose axes measure different things."
+        return "The two are ranked by different numbers: their axes measure different things."
     if not set(a.task_names) & set(b.task_names):
         return "The two have no task in common."
     if axis == "stability":

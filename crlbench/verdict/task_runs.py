@@ -27,6 +27,7 @@ from crlbench.stats.pass_at_k import PassAtK
 from crlbench.stats.stability import RunStability, runs_stability, seed_columns
 from crlbench.stats.stress import STRESS_SEEDS, seed_rows
 from crlbench.verdict.census import vanished
+from crlbench.verdict.charged import Charged, find_charged
 from crlbench.verdict.novelties import find_new_items, passes_of
 from crlbench.verdict.protocols import rules_of
 from crlbench.verdict.run_curve import task_bounds
@@ -84,6 +85,8 @@ class TaskRuns:
     """The stress arm, where Stab rests on it; None without its three runs."""
     stressed: bool
     """Whether Stab rests on the stress arm."""
+    charged: Charged | None = None
+    """Λ over charged FLOPs, where that ranks; None where it does not."""
 
     @property
     def lam(self) -> np.ndarray:
@@ -93,11 +96,16 @@ class TaskRuns:
     @property
     def ranked_table(self) -> ItemTable | None:
         """The items that the ranked Λ rests on; None without one."""
+        if self.charged is not None:
+            return self.charged.table
         return self.new_table if self.ranks_new else self.table
 
     @property
     def ranked_lam(self) -> np.ndarray:
-        """(n,) the Λ that ranks: of the new items or of all; empty for a saturated task."""
+        """(n,) the Λ that ranks: over charged FLOPs, of the new items or of all; empty where there
+        is none."""
+        if self.charged is not None:
+            return self.charged.lam
         if not self.ranks_new:
             return self.lam
         return np.array([] if self.novelty is None else self.novelty.seeds)
@@ -154,6 +162,7 @@ def read_task(
         ranks_new=rules.ranks_new,
         stress=_stress(task, stress) if stability and rules.stressed else None,
         stressed=rules.stressed,
+        charged=find_charged(items),
     )
 
 

@@ -13,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from crlbench.contract.ledger import Totals
 from crlbench.errors import Interrupted, ValidationError
 from crlbench.run.store import claimed
 from crlbench.stages.artefacts import Made, Store
 from crlbench.stages.orders import Order
+from crlbench.train.charging import Meter
 
 ORDER = Order("collect", {"per_prompt": 8, "pairing": "best-worst"}, {"policy": "a" * 64}, 5)
 
@@ -25,7 +27,7 @@ def make(folder: Path, work: Path) -> Made:
     (folder / "pairs.jsonl").write_text("one\n")
     (folder / "deep").mkdir()
     (folder / "deep" / "file").write_text("two\n")
-    return Made({"labels": 32}, {"pairs": 1})
+    return Made(Meter({}, totals=Totals(labels=32)).ledger(), {"pairs": 1})
 
 
 def refuse(folder: Path, work: Path) -> Made:
@@ -38,6 +40,7 @@ def test_a_product_is_made_once_and_found_again(tmp_path: Path) -> None:
     product = store.take(ORDER, make)
     assert product.folder == tmp_path / f"collect-{ORDER.key[:12]}"
     assert product.card.charges == {"labels": 32} and product.card.facts == {"pairs": 1}
+    assert product.card.ledger is not None and product.card.ledger.total.labels == 32
     assert sorted(product.card.files) == ["deep/file", "pairs.jsonl"]
     assert store.take(ORDER, refuse) == product
     assert sorted(path.name for path in tmp_path.iterdir()) == [product.folder.name]
@@ -110,7 +113,7 @@ def test_a_stage_that_raises_leaves_no_product_and_keeps_its_work(tmp_path: Path
 
 def _slowly(folder: Path, work: Path) -> Made:
     time.sleep(60)
-    return Made({}, {})
+    return Made(Meter({}).ledger(), {})
 
 
 def _hold(store: Store) -> None:

@@ -14,6 +14,7 @@ import torch
 
 from crlbench.algo.pairs.pairing import AllOrdered, BestWorst, RandomMixed
 from crlbench.catalog.frozen import Task
+from crlbench.contract.charges import Charges, Coefficients
 from crlbench.contract.conditions import Conditions
 from crlbench.disk.toml import read_toml
 from crlbench.errors import UsageError, ValidationError
@@ -34,9 +35,11 @@ from crlbench.stages.failure import StageFailed
 from crlbench.stages.jury import pairing_of
 from crlbench.suite.labels import Ask, Flipped, Gold, Labeller, Verdict
 from crlbench.suite.pairs import parse_pairs
+from crlbench.train.charging import Meter
 from crlbench.train.stream import make_batch
 
 SEED = 11
+COUNTS = Coefficients(token=1_000, context=0, head=10, source="counter")
 ALL = CollectSettings(per_prompt=4, pairing=AllOrdered(), labeller="gold")
 TRACK = Path(__file__).parents[2] / "leaderboard" / "tracks" / "mini.toml"
 
@@ -61,18 +64,20 @@ def collected(
     count: int, settings: CollectSettings = ALL, labeller: Labeller | None = None, seed: int = SEED
 ) -> Collection:
     _, policy, sampler, questions = setting()
-    return collect(policy, sampler, questions[:count], labeller or gold(), settings, seed)
+    meter = Meter({"policy": COUNTS})
+    return collect(policy, sampler, questions[:count], labeller or gold(), settings, seed, meter)
 
 
 def test_four_prompts_counted_by_hand() -> None:
     """Each prompt sampled alone and verified; every right completion against every wrong one."""
     task, policy, sampler, questions = setting()
     made = collected(4)
-    expected, tokens, size, cut = [], 0, 0, 0
+    expected, tokens, size, cut, prompts = [], 0, 0, 0, 0
     for question in questions[:4]:
         batch = make_batch([question.prompt], sampler.pad, completions=4)
         rollout = sampler.sample(policy, batch, DrawKey(SEED, "collect"))
         tokens += int(rollout.completion_mask.sum())
+        prompts += len(question.prompt.ids)
         size += sum(len(text.encode()) for text in rollout.texts)
         right = [task.verify(text, question.row["answer"]) == 1 for text in rollout.texts]
         for better, worse in product(range(4), range(4)):
@@ -82,7 +87,14 @@ def test_four_prompts_counted_by_hand() -> None:
     assert expected, "the four prompts must give a pair, or nothing is tested"
     found = [(pair["chosen"], pair["rejected"], pair["meta"]["indices"]) for pair in made.pairs]
     assert found == expected
-    assert made.charges == {"labels": 16, "generated_tokens": tokens, "generated_bytes": size}
+    assert made.ledger.total == Charges(
+        labels=16,
+        generated_tokens=tokens,
+        generated_bytes=size,
+        read_tokens=prompts,
+        # Every prompt once, and of a completion all but its last token; the logits of all.
+        flops=1_000 * (prompts + tokens - 16) + 10 * tokens,
+    )
     uids = {pair["meta"]["uids"][0] for pair in made.pairs}
     assert made.counts == {
         "prompts": 4, "without_pair": 4 - len(uids), "completions": 16, "abstained": 0,
@@ -121,7 +133,7 @@ def logprob(policy: Policy, question: Question, tokens: list[int]) -> float:
 
 def test_the_same_call_gives_the_same_bytes_and_a_prefix_of_prompts_its_own_pairs() -> None:
     first, again = collected(12), collected(12)
-    assert first.to_bytes() == again.to_bytes() and first.charges == again.charges
+    assert first.to_bytes() == again.to_bytes() and first.ledger == again.ledger
     few = collected(5).pairs
     sides = [(pair["id"], pair["chosen"], pair["rejected"]) for pair in first.pairs]
     assert [(pair["id"], pair["chosen"], pair["rejected"]) for pair in few] == sides[: len(few)]
@@ -137,7 +149,7 @@ def test_the_file_is_one_of_pairs() -> None:
 
 def test_flips_are_nested_and_turn_sides_and_nothing_else() -> None:
     clean, low, high = (collected(24, labeller=Flipped(gold(), rate)) for rate in (0.0, 0.1, 0.25))
-    assert low.charges == high.charges == clean.charges
+    assert low.ledger == high.ledger == clean.ledger
     turned = [
         {pair["id"] for pair in made.pairs if pair["meta"]["flipped"]} for made in (low, high)
     ]
@@ -152,14 +164,14 @@ def test_flips_are_nested_and_turn_sides_and_nothing_else() -> None:
 
 def test_ties_are_dropped_and_charged() -> None:
     made = collected(4, labeller=Gold(lambda texts, answers: [0.5] * len(texts)))
-    assert made.pairs == [] and made.charges["labels"] == 16
+    assert made.pairs == [] and made.ledger.total.labels == 16
     assert made.counts["without_pair"] == 4
 
 
 def test_permuted_labels_pair_the_same_completions_blindly() -> None:
     settings = replace(ALL, per_prompt=8, pairing=BestWorst())
     real, control = collected(64, settings), collected(64, replace(settings, permute=True))
-    assert control.charges == real.charges
+    assert control.ledger == real.ledger
     prompts = [[pair["meta"]["uids"][0] for pair in made.pairs] for made in (real, control)]
     assert prompts[1] == prompts[0]
     truth = gold()
@@ -182,7 +194,7 @@ def test_too_few_pairs_are_a_failure_of_the_run() -> None:
     made = collected(4)
     with pytest.raises(StageFailed, match=f"{len(made.pairs)} pairs came of 4 prompts with 16"):
         made.require()
-    enough = Collection(made.pairs[:1] * LEAST_PAIRS, made.counts, made.charges)
+    enough = Collection(made.pairs[:1] * LEAST_PAIRS, made.counts, made.ledger)
     assert enough.require() is enough
 
 
@@ -210,7 +222,7 @@ def test_a_completion_without_a_verdict_is_in_no_pair_and_is_charged() -> None:
                     for ask, one in zip(asks, scored, strict=True)]  # fmt: skip
 
     made, whole = collected(8, labeller=Shy(gold().score)), collected(8)
-    assert made.charges["labels"] == 32 and made.counts["abstained"] == 8
+    assert made.ledger.total.labels == 32 and made.counts["abstained"] == 8
     expected = [pair for pair in whole.pairs if 0 not in pair["meta"]["indices"]]
     assert made.pairs == expected and len(expected) < len(whole.pairs)
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from typing import Any
+
 import torch
 
 from crlbench.contract.charges import (
@@ -16,14 +20,8 @@ from crlbench.contract.charges import (
     sampling_work,
     scoring_work,
 )
-from crlbench.train.charging import (
-    as_evaluation,
-    charge_reading,
-    charge_rows,
-    charge_sampling,
-    charge_updates,
-    groups_of,
-)
+from crlbench.contract.ledger import Ledger
+from crlbench.train.charging import Meter, charge_reading, groups_of
 from crlbench.types import Rollout
 
 MODEL = Coefficients(token=1_000, context=10, head=100, value=7, source="counter")
@@ -81,30 +79,45 @@ def test_groups_are_real_tokens_by_prompt() -> None:
     )
 
 
+def meter(**more: Any) -> Meter:
+    return Meter({"policy": MODEL, "reference": MODEL, "reward": MODEL}, **more)
+
+
+def charged(one: Meter) -> Charges:
+    return one.ledger().total
+
+
 def test_sampling_by_hand() -> None:
     flops, generated = by_hand_sampling()
-    charged = charge_sampling(rollout(), MODEL, labels=8)
-    assert charged == Charges(
+    plain, valued = meter(label_price=1), meter(label_price=1)
+    plain.sample(rollout())
+    assert charged(plain) == Charges(
         labels=8,
         generated_tokens=generated,
         generated_bytes=2 * generated,
         read_tokens=sum(PROMPTS),
         flops=flops,
     )
-    critic = charge_sampling(rollout(), MODEL, labels=8, valued=True)
-    assert critic.flops - flops == 7 * generated
+    valued.sample(replace(rollout(), behavior_values=torch.zeros(8, 4)))
+    assert charged(valued).flops - flops == 7 * generated
 
 
 def test_reading_and_updates_by_hand() -> None:
     flops, tokens = by_hand_reading()
     assert charge_reading(rollout(), MODEL) == Charges(read_tokens=tokens, flops=flops)
+    read = meter()
+    read.read(rollout(), "reference")
+    assert charged(read) == charge_reading(rollout(), MODEL)
     logits = sum(map(sum, LENGTHS))
     # Backward is twice forward, and the logits are computed once more.
     both = 3 * flops + 100 * logits
-    charged = charge_updates(rollout(), MODEL, epochs=2, updates=4)
-    assert charged == Charges(read_tokens=2 * tokens, flops=2 * both, updates=4)
-    valued = charge_updates(rollout(), MODEL, epochs=2, updates=4, valued=True)
-    assert valued.flops - charged.flops == 2 * 3 * 7 * logits
+    plain, valued = meter(), meter()
+    for _ in range(2):
+        plain.train(rollout())
+        valued.train(rollout(), valued=True)
+    plain.update(4)
+    assert charged(plain) == Charges(read_tokens=2 * tokens, flops=2 * both, updates=4)
+    assert charged(valued).flops - charged(plain).flops == 2 * 3 * 7 * logits
 
 
 def test_a_model_that_shares_nothing_runs_every_row_whole() -> None:
@@ -125,9 +138,11 @@ def test_a_model_that_shares_nothing_runs_every_row_whole() -> None:
 
 def test_rows_of_a_reward_model() -> None:
     assert scoring_work([3, 4], MODEL) == Work(7, 25, 0, 0)
-    assert charge_rows([3, 4], MODEL) == Charges(read_tokens=7, flops=7_000 + 250 + 14)
-    fitted = charge_rows([3, 4], MODEL, epochs=2, updates=3)
-    assert fitted == Charges(read_tokens=14, flops=2 * 3 * (7_250 + 14), updates=3)
+    scored, fitted = meter(), meter()
+    scored.score([(1, 2, 3), (1, 2, 3, 4), (1, 2, 3)])  # equal rows are scored once
+    assert charged(scored) == Charges(read_tokens=7, flops=7_000 + 250 + 14)
+    fitted.fit([(1, 2, 3), (1, 2, 3, 4)], epochs=2, updates=3)
+    assert charged(fitted) == Charges(read_tokens=14, flops=2 * 3 * (7_250 + 14), updates=3)
 
 
 def test_under_an_adapter_frozen_products_have_one_gradient() -> None:
@@ -139,12 +154,31 @@ def test_under_an_adapter_frozen_products_have_one_gradient() -> None:
 
 
 def test_charges_add_up_and_nothing_is_absent_from_a_dump() -> None:
-    total = add_up([Charges(labels=3, flops=5), Charges(flops=7, judge_calls=1), Charges()])
-    assert total.model_dump() == {"labels": 3, "flops": 12, "judge_calls": 1}
+    total = add_up([Charges(labels=3, flops=5), Charges(flops=7, updates=1), Charges()])
+    assert total.model_dump() == {"labels": 3, "flops": 12, "updates": 1}
     assert Charges.model_validate(total.model_dump()) == total
     assert add_up([]) == Charges() and Charges().model_dump() == {}
 
 
-def test_an_evaluation_is_the_cost_of_the_benchmark() -> None:
-    sampled = charge_sampling(rollout(), MODEL, labels=8)
-    assert as_evaluation(sampled) == Charges(evaluation_flops=sampled.flops)
+def test_a_ledger_has_totals_at_its_points_and_an_end_behind_the_last() -> None:
+    one = meter()
+    points = [one.totals]
+    one.sample(rollout())
+    points.append(one.totals)
+    whole = one.ledger(points)
+    assert whole.end is None and whole.total == charged(one)
+    assert whole.spent == (Charges(), whole.total)
+    assert whole.coefficients == {"policy": MODEL}  # of models that ran
+    one.judge(3)
+    later = one.ledger(points)
+    assert later.end == one.totals and later.total.labels == 3 and later.spent == whole.spent
+
+
+def test_a_checkpoint_carries_what_was_counted() -> None:
+    one, other = meter(), meter()
+    one.sample(rollout())
+    one.show(5)
+    other.load(json.loads(json.dumps(one.state())))
+    assert other.totals == one.totals
+    assert Ledger.model_validate_json(one.ledger().model_dump_json()) == other.ledger()
+    assert "reference" not in one.state()["models"] and meter().state() == {"models": {}}

@@ -1,0 +1,237 @@
+"""What a chain says it consumed: ledgers that add up, and that fit its curve and its conditions.
+
+FLOPs are computed again from what each model ran, to the unit. What was run is held against the
+counts that stand elsewhere in the record: completions, tokens, updates, verdicts. What no other
+count says (prompts, contexts) a replay makes again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from crlbench.contract.charges import Coefficients
+from crlbench.contract.ledger import Ledger, ModelWork, Passes, Role, Totals
+from crlbench.contract.records import CurvePoint, StageRecord
+from crlbench.contract.spending import has_failed, sum_charges
+from crlbench.contract.verification import Finding
+from crlbench.proof.facts import Facts
+
+RUNS: Mapping[str, Mapping[Role, tuple[str, ...]]] = {
+    "supervised": {"policy": ("trained",)},
+    "collect": {"policy": ("sampled", "read")},
+    "choose": {"policy": ("sampled", "read"), "reward": ("read",)},
+    "reward": {"reward": ("read", "trained")},
+}
+"""Passes that the models of a stage run, by its kind."""
+GOLD = "gold"
+
+
+def check_charges(facts: Facts) -> Iterator[Finding]:
+    """Each ledger follows from what was run, and the sum from the ledgers."""
+    record = facts.record
+    lineage, ledger = record.lineage, record.ledger
+    if lineage is None:
+        stated = ledger is not None or record.charges is not None
+        yield from facts.differs("ledger", stated, False, "only chains have one")
+        return
+    stages: dict[str, Mapping[str, Any]] = {
+        str(table.get("name")): table for table in _tables(facts)
+    }
+    known: dict[Role, Coefficients] = {}
+    for stage in lineage:
+        yield from _check_stage(facts, stage, stages.get(stage.name, {}), known)
+    if ledger is not None:
+        yield from facts.differs("ledger", has_failed(lineage), False, "a stage before it failed")
+        yield from _check_last(facts, ledger, known)
+    if all(part is None or _complete(part) for part in (*(s.ledger for s in lineage), ledger)):
+        why = "the sum over all stages"
+        yield from facts.differs("charges", record.charges, sum_charges(lineage, ledger), why)
+
+
+def _tables(facts: Facts) -> list[Mapping[str, Any]]:
+    stages = facts.record.algo.config.get("stages")
+    return [table for table in stages or () if isinstance(table, Mapping)]
+
+
+def _complete(ledger: Ledger) -> bool:
+    """Whether every model that ran has coefficients."""
+    ran = {role for point in _all(ledger) for role in point.models}
+    return ran <= ledger.coefficients.keys()
+
+
+def _all(ledger: Ledger) -> tuple[Totals, ...]:
+    return ledger.points if ledger.end is None else (*ledger.points, ledger.end)
+
+
+def _check_stage(
+    facts: Facts, stage: StageRecord, table: Mapping[str, Any], known: dict[Role, Coefficients]
+) -> Iterator[Finding]:
+    ledger, name = stage.ledger, f"lineage.{stage.name}"
+    if ledger is None or stage.sha256 is None:
+        stated = ledger is not None or (stage.sha256 is None and bool(stage.charges))
+        yield from facts.differs(f"{name}.ledger", stated, False, "a failed stage has none")
+        return
+    yield from _check_coefficients(facts, f"{name}.ledger", ledger, known)
+    if not _complete(ledger):
+        return
+    charges = ledger.total.model_dump()
+    yield from facts.differs(f"{name}.charges", stage.charges, charges, "by its ledger")
+    points = (len(ledger.points), ledger.end)
+    yield from facts.differs(f"{name}.ledger.points", points, (1, None), "its end alone")
+    if len(ledger.points) != 1:
+        return
+    last, models = ledger.points[0], RUNS.get(stage.kind, {})
+    yield from facts.differs(f"{name}.ledger.models", {*last.models}, {*models}, "who runs")
+    for role in last.models.keys() & models.keys():
+        kinds = [kind for kind, done in last.models[role] if done != Passes()]
+        extra = sorted({*kinds} - {*models[role]})
+        yield from facts.differs(f"{name}.ledger.models.{role}", extra, [], "it runs no such pass")
+    expected = dict(_expected(facts, stage, table))
+    for field, value in expected.items():
+        yield from facts.differs(f"{name}.ledger.{field}", _found(last, field), value)
+    if stage.kind in ("collect", "choose"):
+        yield from _check_sampled(facts, f"{name}.ledger", last, _samples(facts))
+
+
+def _expected(
+    facts: Facts, stage: StageRecord, table: Mapping[str, Any]
+) -> Iterator[tuple[str, int]]:
+    """Amounts that conditions and settings decide, by field."""
+    if stage.kind != "collect":
+        yield "labels", 0
+    if stage.kind != "supervised":
+        yield "demonstrations", 0
+    if stage.kind in ("collect", "choose"):
+        yield "updates", 0
+    if stage.kind == "supervised":
+        from crlbench.algo.chain import DEFAULTS
+
+        settings = {**DEFAULTS[stage.kind], **table}
+        epochs, batch = settings["epochs"], settings["batch"]
+        shown = stage.charges.get("demonstrations", 0)
+        if isinstance(batch, int) and isinstance(epochs, int) and batch > 0:
+            yield "updates", epochs * (shown // batch)
+    if stage.kind == "reward":
+        from crlbench.stages.reward import reward_training
+
+        config = reward_training(_reward_settings(table), 0)
+        fitted = stage.facts.get("fitted")
+        if isinstance(fitted, int):
+            batches = config.epochs * -(-fitted // config.batch)
+            yield "updates", -(-batches // config.accumulate)
+            yield "models.reward.trained.values", 2 * fitted * config.epochs
+
+
+def _reward_settings(table: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    from crlbench.algo.chain import KINDS
+
+    return [(name, table[name]) for name in KINDS["reward"].settings if name in table]
+
+
+def _found(totals: Totals, field: str) -> Any:
+    """A number of a ledger by its dotted name; 0 of a model that did not run."""
+    if not field.startswith("models."):
+        return getattr(totals, field)
+    _, role, kind, name = field.split(".")
+    found: Mapping[str, ModelWork] = {str(one): work for one, work in totals.models.items()}
+    return getattr(getattr(found.get(role, ModelWork()), kind), name)
+
+
+def _samples(facts: Facts) -> int:
+    preference = facts.conditions.preference
+    return 0 if preference is None else preference.prompts * preference.per_prompt
+
+
+def _check_sampled(facts: Facts, name: str, totals: Totals, count: int) -> Iterator[Finding]:
+    """Of so many completions every token was sampled, and all but the last was run."""
+    done = totals.models.get("policy", ModelWork()).sampled
+    field = f"{name}.models.policy.sampled.tokens"
+    why = f"{done.logits} sampled tokens of {count} completions"
+    yield from facts.differs(field, done.tokens, done.logits - count, why)
+
+
+def _check_coefficients(
+    facts: Facts, name: str, ledger: Ledger, known: dict[Role, Coefficients]
+) -> Iterator[Finding]:
+    """Every model that runs has coefficients, the same in all stages; a reference is the policy's
+    own architecture."""
+    ran = {role for point in _all(ledger) for role in point.models}
+    stated = sorted(ledger.coefficients)
+    yield from facts.differs(f"{name}.coefficients", stated, sorted(ran), "of models that ran")
+    for role, model in ledger.coefficients.items():
+        same: Role = "policy" if role == "reference" else role
+        first = known.setdefault(same, model)
+        yield from facts.differs(f"{name}.coefficients.{role}", model, first, "as stages before")
+
+
+def _check_last(facts: Facts, ledger: Ledger, known: dict[Role, Coefficients]) -> Iterator[Finding]:
+    """The ledger of the run that is measured, beside its curve."""
+    record = facts.record
+    yield from _check_coefficients(facts, "ledger", ledger, known)
+    points, curve = ledger.points, record.curve
+    if not _complete(ledger) or len(points) != len(curve):
+        yield from facts.differs("ledger.points", len(points), len(curve), "one an evaluation")
+        return
+    if ledger.end is not None and not facts.early:
+        yield facts.finding("ledger.end", "a total", None, "the last evaluation is the end")
+    everything = _all(ledger)
+    for j, (before, after) in enumerate(zip(everything, everything[1:], strict=False), start=1):
+        if fallen := _first_fall(before, after):
+            yield facts.finding(f"ledger.points[{j}].{fallen}", "less", "a total never falls")
+    for j, (totals, point) in enumerate(zip(points, curve, strict=True)):
+        yield from _check_point(facts, f"ledger.points[{j}]", totals, point)
+    trained = sum(work.trained.logits for work in everything[-1].models.values())
+    most = record.cost.get("trained_tokens", 0)
+    if trained > most or (facts.source != "rewards" and trained != most):
+        rule = "at most" if facts.source == "rewards" else "just"
+        yield facts.finding("ledger.trained", trained, f"{rule} {most}", "cost.trained_tokens")
+
+
+def _check_point(facts: Facts, name: str, totals: Totals, point: CurvePoint) -> Iterator[Finding]:
+    """Totals at an evaluation against what the curve says of the same time."""
+    samples = facts.source in ("rewards", "own-pairs")
+    done = totals.models.get("policy", ModelWork()).sampled
+    expected = {
+        "updates": (totals.updates, point.updates),
+        "generated_tokens": (done.logits, point.tokens if samples else 0),
+        "generated_bytes": (totals.generated_bytes, point.bytes if samples else 0),
+    }
+    if (labels := _labels(facts, point)) is not None:
+        expected["labels"] = totals.labels, labels
+    for field, (stored, value) in expected.items():
+        yield from facts.differs(f"{name}.{field}", stored, value, "as the curve")
+    yield from _check_sampled(facts, name, totals, point.x if samples else 0)
+    scored = totals.models.get("reward", ModelWork()).read.values
+    if scored > (point.x if _payer(facts) not in (None, GOLD) else 0):
+        why = "a completion is scored once"
+        yield facts.finding(f"{name}.models.reward.read.values", scored, f"to {point.x}", why)
+
+
+def _payer(facts: Facts) -> Any:
+    """What pays the last stage; None where it learns from answers."""
+    tables = _tables(facts)
+    return tables[-1].get("reward") if tables else None
+
+
+def _labels(facts: Facts, point: CurvePoint) -> int | None:
+    """Verdicts of the last stage until an evaluation; None where a file says their price."""
+    if facts.source == "own-pairs":
+        preference = facts.conditions.preference
+        by_gold = preference is not None and preference.labeller.startswith(GOLD)
+        return point.x if by_gold else None
+    return point.x if _payer(facts) == GOLD else 0
+
+
+def _first_fall(before: Totals, after: Totals) -> str | None:
+    """The first number that is less than before, by its dotted name."""
+    for name in ("labels", "demonstrations", "generated_bytes", "updates"):
+        if getattr(after, name) < getattr(before, name):
+            return name
+    for role, work in before.models.items():
+        later = after.models.get(role, ModelWork())
+        for kind, done in work:
+            for name, value in done:
+                if getattr(getattr(later, kind), name) < value:
+                    return f"models.{role}.{kind}.{name}"
+    return None

@@ -1,0 +1,70 @@
+"""What adds up the charges of the stages of one chain: the FLOPs of each model that they run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from crlbench.algo.chain import GOLD, START, Chain
+from crlbench.algo.recipe import Recipe
+from crlbench.algo.step import TrustRegion
+from crlbench.catalog.find import Catalog
+from crlbench.contract.charges import Coefficients
+from crlbench.contract.ledger import Role
+from crlbench.policy.weights.flops import measure_flops
+from crlbench.policy.weights.shape import config_of
+from crlbench.run.admission import Admitted, admit
+from crlbench.run.subject import Subject
+from crlbench.train.charging import Meter
+
+
+@dataclass
+class Meters:
+    """Makes the meter of each stage of a chain."""
+
+    chain: Chain
+    subject: Subject
+    """The start model."""
+    catalog: tuple[str, ...]
+
+    def base(self, stage: str) -> Subject | Admitted:
+        """The model that a reward stage fits from: that of the entry, or one of the catalogue."""
+        name = next(one for one in self.chain.upstream if one.name == stage).reads("from")
+        if name in (START, *(one.name for one in self.chain.upstream)):
+            return self.subject
+        return admit(Catalog(self.catalog).load_model(name), whole=True)
+
+    @cached_property
+    def policy(self) -> Coefficients:
+        """FLOPs of the policy, and of its references."""
+        return measure_flops(config_of(self.subject.card, self.subject.location))
+
+    def of(self, reward: str | None = None, label_price: int = 0) -> Meter:
+        """The meter of a stage that runs the policy.
+
+        Args:
+            reward: name of the stage whose reward model takes part.
+            label_price: verdicts that a sampled completion costs.
+        """
+        models: dict[Role, Coefficients] = {"policy": self.policy, "reference": self.policy}
+        if reward is not None:
+            models |= self.of_reward(reward).coefficients
+        return Meter(models, label_price)
+
+    def of_reward(self, stage: str) -> Meter:
+        """The meter of a reward stage."""
+        base = self.base(stage)
+        if base is self.subject:
+            return Meter({"reward": self.policy})
+        return Meter({"reward": measure_flops(config_of(base.card, base.location))})
+
+    def of_last(self) -> Meter | None:
+        """The meter of the last stage; None where its steps cannot be counted.
+
+        A trust-region step multiplies by a Hessian, for which there is no formula here.
+        """
+        recipe = self.chain.recipe
+        if isinstance(recipe, Recipe) and isinstance(recipe.step, TrustRegion):
+            return None
+        paid = dict(self.chain.last.inputs).get("reward")
+        return self.of(None if paid in (None, GOLD) else paid, int(self.chain.paid_by_gold))
