@@ -32,7 +32,7 @@ def add_flags(parser: ArgumentParser) -> None:
     add("--grid", metavar="G",
         help="star: vary learning rate, KL, clip, group size, temperature; or a TOML of [[arm]]")
     add("--study", metavar="F", help="TOML file with several comparisons, instead of these flags")
-    add_training_flags(parser, "--tasks")
+    add_training_flags(parser, "--data", "--tasks")
     add_training_flags(parser, "--seeds",
         help="seed indices 0..N-1, for base and variants alike (5; 3 for a grid alone)")
     add_training_flags(parser, "--out")
@@ -53,6 +53,7 @@ def run(options: Namespace) -> int:
     from crlbench.catalog.find import Catalog
     from crlbench.commands.design import design
     from crlbench.commands.job import admit_unlisted, cards_of, require_fetched
+    from crlbench.commands.own_data import keep_own
     from crlbench.commands.publish import publish_study
     from crlbench.commands.running import Job, carry_out, checked_memory, say_division, say_end
     from crlbench.commands.settings import resolve
@@ -81,6 +82,7 @@ def run(options: Namespace) -> int:
         from crlbench.commands.dry_run import dry_run
 
         return dry_run(options, job)
+    keep_own(options, settings)
     estimates = checked_memory(options, job)
     check_models(job.cards, job.board, catalog, admitted)
     note(options, f"study {plan.study.id}: {plan.study.title}")

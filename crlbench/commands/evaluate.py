@@ -25,7 +25,7 @@ def add_flags(parser: ArgumentParser) -> None:
     add_training_flags(parser, "--model", "--track")
     parser.add_argument("--recipe", metavar="R",
         help="algorithm, also with a flip: grpo+clip.high=0.28 (ppo)")
-    add_training_flags(parser, "--tasks")
+    add_training_flags(parser, "--data", "--tasks")
     add_training_flags(parser, "--seeds",
         help="seed indices 0..N-1 (5); a rank needs 5, 10 or 20, and --arm real,placebo,mode")
     add_training_flags(parser, "--out")
@@ -42,6 +42,8 @@ def add_flags(parser: ArgumentParser) -> None:
     add_training_flags(group, "--jobs")
     add_training_flags(group, "--set",
         help="change a condition, e.g. optimization.epochs=2 (then in the open division)")
+    more("--stage", metavar="NAME",
+         help="of a chain, run this stage alone and what it reads, and show its product")
     more("--config", metavar="F", help="TOML with any of these flags and [conditions.*]")
     more("--print-config", action="store_true", default=None,
          help="print the resolved configuration as TOML and stop")
@@ -70,6 +72,10 @@ def run(options: Namespace) -> int:
         out(as_toml(request.settings, request.board))
         return OK
     job = declare(options, request)
+    if job.settings.stage is not None:
+        from crlbench.commands.stage import run_stage
+
+        return run_stage(options, job)
     if job.settings.dry_run:
         from crlbench.commands.dry_run import dry_run
 

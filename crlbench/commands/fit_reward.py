@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING
 
 from crlbench.commands.console import note, print_result
 from crlbench.commands.flags import DEVICES, MODEL, require_positive
+from crlbench.disk.files import expanded
 from crlbench.errors import OK, UsageError, require_known
 
 if TYPE_CHECKING:
+    from crlbench.catalog.find import Catalog
+    from crlbench.catalog.frozen import Task
     from crlbench.contract.task_card import RewardCard
+    from crlbench.suite.own_answers import OwnFile
 
 STEPS = 10
 """Lines of progress."""
@@ -20,13 +24,15 @@ READS_MODELS = True
 EXAMPLES = """\
 examples:
   crlbench fit-reward --model tiny-llama --pairs judged --out reward-model
+  crlbench fit-reward --model tiny-llama --pairs ./pairs.jsonl --out reward-model
 """
 
 
 def add_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("--model", metavar="X", help=MODEL)
-    add("--pairs", metavar="T", help="task with the preference pairs to learn from")
+    add("--pairs", metavar="T",
+        help="task with the preference pairs to learn from; or FILE.jsonl with your own")
     add("--out", metavar="DIR", help="folder of the reward model; must not exist")
     add("--set", metavar="K=V", action="append",
         help="change a setting: epochs, batch, accumulate, learning_rate, warmup, weight_decay, "
@@ -45,7 +51,7 @@ def run(options: Namespace) -> int:
     _check(options)
     place = device(options.device)
     catalog = Catalog(options.catalog)
-    task = catalog.open_task(options.pairs)
+    named = _open_pairs(options.pairs, catalog)
     model = catalog.load_model(options.model)
     require_fetched([model], options.home)
 
@@ -60,16 +66,24 @@ def run(options: Namespace) -> int:
     torch.use_deterministic_algorithms(True)
     card = fitting.fit_reward(
         model,
-        task,
+        fitting.FittingPairs.of(named, options.limit, config.seed),
         Path(options.out),
         config,
-        limit=options.limit,
         device=place,
         report=lambda done, batches, loss: _progress(options, done, batches, loss),
     )
     value = {"folder": options.out, **card.model_dump(mode="json", by_alias=True)}
     print_result(options, value, _lines(card, options.out))
     return OK
+
+
+def _open_pairs(name: str, catalog: Catalog) -> Task | OwnFile:
+    """A person's own file, where the name ends in .jsonl or holds a slash; else a task."""
+    from crlbench.suite.own_answers import read_own
+
+    if name.endswith(".jsonl") or "/" in name:
+        return read_own(expanded(name).absolute()).require_pairs()
+    return catalog.open_task(name)
 
 
 def _check(options: Namespace) -> None:

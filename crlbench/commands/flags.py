@@ -26,6 +26,11 @@ OUT = "folder of all runs (runs)"
 _TRAINING: dict[str, dict[str, Any]] = {
     "--model": {"metavar": "X", "action": "append", "help": f"{MODEL} (repeatable)"},
     "--track": {"metavar": "T", "help": "conditions to run under, or T@version (mini)"},
+    "--data": {
+        "metavar": "FILE",
+        "help": "JSON lines of your own to learn from, with dpo, sft and the like: "
+        "docs/own-answers.md",
+    },
     "--tasks": {"metavar": "A,B", "help": "only these tasks (all of the track)"},
     "--seeds": {"metavar": "N", "type": int},
     "--out": {"metavar": "DIR", "help": OUT},

@@ -21,6 +21,7 @@ def check_frozen(
     tasks: Sequence[str],
     arms: Sequence[str],
     catalog: Catalog,
+    has_own: bool,
 ) -> None:
     """Refuse a board or a task on which frozen answers cannot be learned from.
 
@@ -31,6 +32,7 @@ def check_frozen(
         tasks: to train on.
         arms: to run.
         catalog: where tasks are looked up.
+        has_own: whether the answers are in a person's own file, and not those of the tasks.
 
     Raises:
         UsageError: names the task, the arm or the condition.
@@ -56,16 +58,19 @@ def check_frozen(
                 f"Leave {arm} out of --arm."
             )
     for name in tasks:
-        if why := _lacking(catalog, name, source):
-            raise UsageError(f"{who}: task '{name}' {why}. Choose other tasks with --tasks.")
+        if why := _lacking(catalog, name, source, has_own):
+            raise UsageError(
+                f"{who}: task '{name}' {why}. Choose other tasks with --tasks"
+                f"{', or give pairs of your own with --data FILE' if source == 'pairs' else ''}."
+            )
 
 
-def _lacking(catalog: Catalog, name: str, source: Source) -> str:
-    """Why a task has no such answers, as a clause; empty where it has."""
+def _lacking(catalog: Catalog, name: str, source: Source, has_own: bool) -> str:
+    """Why a task has no such answers, as a clause; empty where it has, or need not."""
     card = catalog.task_card(name)
     if card.kind != "single-turn":
         return "is not single-turn"
-    if source == "pairs" and (card.pairs is None or "train" not in card.pairs):
+    if not has_own and source == "pairs" and (card.pairs is None or "train" not in card.pairs):
         able = [other for other in catalog.list("task") if _has_pairs(catalog, other)]
         return f"has none (tasks with pairs: {', '.join(able)})"
     return ""

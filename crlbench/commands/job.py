@@ -15,6 +15,7 @@ from crlbench.catalog.find import Catalog
 from crlbench.commands.console import count, warn
 from crlbench.commands.frozen_answers import check_frozen
 from crlbench.commands.other_sources import check_source, check_vocabulary_of
+from crlbench.commands.own_data import check_own, keep_own, own_file, place_of
 from crlbench.commands.pace import is_absent, unreachable
 from crlbench.commands.running import (
     Ending,
@@ -119,6 +120,7 @@ def run_job(
         How it ended, and the page; None on a machine that only helped another one.
     """
     settings = job.settings
+    keep_own(options, settings)
     if settings.num_nodes > 1:
         place = Place.of(os.environ)
         if place.node > 0:
@@ -291,8 +293,10 @@ def plan_of(
         UsageError: the recipe is a chain and the track is for none, or the reverse; it needs
             several completions a prompt and the board has one, it cannot use the step rewards that
             the board pays, it or a task has not the arm, or it learns from frozen answers and a
-            task has none, or from a teacher or a replay where that cannot be.
-        ValidationError: the model's tokens are not those of a teacher, or too many for a critic.
+            task has none, or from a teacher or a replay where that cannot be, or not from what the
+            person's own file holds.
+        ValidationError: the model's tokens are not those of a teacher, or too many for a critic; or
+            nothing can be learned from a line of the person's own file.
     """
     from crlbench.algo import recipes
     from crlbench.algo.chain import Chain
@@ -311,12 +315,16 @@ def plan_of(
     )
     chosen.recipe.check_group(board.conditions.budget.completions)
     chosen = replace(chosen, recipe=pinned(chosen.recipe, catalog))
+    own = own_file(settings)
+    if own is not None:
+        check_own(own, chosen.name, chosen.config, board, model[1], catalog)
     if opening(chosen):
-        control = board.control | leaves_of(chosen.config)
+        control = board.control | leaves_of(chosen.config, own and own.sha256)
         board = replace(board, division="open", control=control)
         ranks = settings.devices * settings.num_nodes
         if source_of(chosen.config) in FROZEN and not isinstance(chosen.recipe, Chain):
-            check_frozen(chosen.name, chosen.config, board, tasks, settings.arm, catalog)
+            has_own = own is not None
+            check_frozen(chosen.name, chosen.config, board, tasks, settings.arm, catalog, has_own)
         elif not isinstance(chosen.recipe, Chain):
             check_source(
                 chosen.name, chosen.config, board, model[1], tasks, settings.arm, ranks, catalog
@@ -333,7 +341,7 @@ def plan_of(
         settings.arm,
         settings.seeds,
         settings.out,
-        _execution(settings, catalog),
+        _execution(settings, catalog, place_of(own, settings)),
     ).plan()
 
 
@@ -360,7 +368,7 @@ def _check_arms(
             )
 
 
-def _execution(settings: Settings, catalog: Catalog) -> Execution:
+def _execution(settings: Settings, catalog: Catalog, answers: str | None) -> Execution:
     return Execution(
         catalog=[str(folder) for folder in catalog.extra],
         device=device(settings.device),
@@ -368,6 +376,7 @@ def _execution(settings: Settings, catalog: Catalog) -> Execution:
         nodes=settings.num_nodes,
         strategy="fsdp" if settings.strategy == "fsdp" else "ddp",
         loggers=[name for name in settings.logger if name != "none"],
+        answers=answers,
     )
 
 

@@ -28,6 +28,8 @@ class Settings:
     model: tuple[str, ...] = ()
     track: str = "mini"
     recipe: str = "ppo"
+    data: str | None = None
+    """A person's own file of answers to learn from."""
     tasks: tuple[str, ...] = ()
     """Empty: all tasks of the track."""
     seeds: int = 5
@@ -43,6 +45,8 @@ class Settings:
     devices: int = 1
     num_nodes: int = 1
     strategy: str = "auto"
+    stage: str | None = None
+    """A stage of a chain that runs alone."""
     smoke: bool = False
     short: bool = False
     """One seed of the first tasks of the track."""
@@ -53,7 +57,7 @@ class Settings:
     print_config: bool = False
 
 
-_ONCE = ("short", "dry_run", "fresh", "repeat", "ignore_memory", "print_config")
+_ONCE = ("stage", "short", "dry_run", "fresh", "repeat", "ignore_memory", "print_config")
 """Settings that belong to one call and are not written to a configuration."""
 _LISTS = ("tasks", "arm", "logger")
 _COUNT = re.compile("[0-9]{1,9}")
@@ -71,7 +75,7 @@ def _is_whole(value: Any) -> bool:
 _FORMS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "str": ("a text", _is_text),
     "str | int": ('a whole number or "auto"', lambda value: _is_text(value) or _is_whole(value)),
-    "str | None": ('a text such as "1/4"', _is_text),
+    "str | None": ("a text", _is_text),
     "tuple[str, ...]": (
         "a text or a list of texts",
         lambda value: _is_text(value) or isinstance(value, list) and all(map(_is_text, value)),

@@ -1,4 +1,4 @@
-"""``crlbench show``: everything about one model, task, recipe or track."""
+"""``crlbench show``: everything about one model, task, recipe, track or product of a stage."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from crlbench.algo.chain import Chain
     from crlbench.catalog.find import Catalog
 
-KINDS = ("model", "task", "recipe", "track")
+KINDS = ("model", "task", "recipe", "track", "product")
 NEEDS_TEMPORARY = False
 
 EXAMPLES = """\
@@ -24,6 +24,7 @@ examples:
   crlbench show recipe rlhf
   crlbench show task addition --prompts 2
   crlbench show task addition --render tiny-llama
+  crlbench show product runs/preference-0123456789ab/my-model@89abcdef/artefacts/reward-0123456789ab
   crlbench show task guess --play
   crlbench show task relay-sum --play --model tiny-llama
 """
@@ -37,7 +38,8 @@ def add_flags(parser: ArgumentParser) -> None:
         metavar="N",
         type=int,
         default=None,
-        help="for a task: print N items per split (0; 1 with --render)",
+        help="for a task: print N items per split (0; 1 with --render); for a product: N of its "
+        "pairs or answers",
     )
     parser.add_argument(
         "--render", metavar="MODEL", help="for a task: the token ids of the prompts for this model"
@@ -63,7 +65,8 @@ def run(options: Namespace) -> int:
     from crlbench.catalog.find import Catalog
 
     for flag in ("prompts", "render", "play"):
-        if getattr(options, flag) and options.what != "task":
+        has = ("task", "product") if flag == "prompts" else ("task",)
+        if getattr(options, flag) and options.what not in has:
             raise UsageError(f"--{flag} belongs to tasks, not to a {options.what}.")
     if options.model and not options.play:
         raise UsageError("--model plays an episode: add --play.")
@@ -202,11 +205,19 @@ def _show_track(options: Namespace, catalog: Catalog) -> None:
     print_result(options, data | {"open_because": reasons}, [dump_toml(data).rstrip(), *lines])
 
 
+def _show_product(options: Namespace, catalog: Catalog) -> None:
+    from crlbench.commands.show_product import data_of, lines_of, product_in
+
+    product = product_in(Path(options.name))
+    print_result(options, data_of(product), list(lines_of(product, options.prompts)))
+
+
 _SHOWS = {
     "model": _show_model,
     "task": _show_task,
     "recipe": _show_recipe,
     "track": _show_track,
+    "product": _show_product,
 }
 
 

@@ -95,7 +95,14 @@ class CalibrationEvent(TypedDict):
     figures: Figures
 
 
-Event = StartEvent | ProgressEvent | RebuiltEvent | CalibrationEvent
+class ProductEvent(TypedDict):
+    """A stage of a chain that was run alone has its product."""
+
+    kind: Literal["product"]
+    folder: str
+
+
+Event = StartEvent | ProgressEvent | RebuiltEvent | CalibrationEvent | ProductEvent
 """Any of them; ``event["kind"]`` says which."""
 
 Emit = Callable[[Event], None]

@@ -16,6 +16,7 @@ many.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -28,6 +29,9 @@ UNPAID: frozenset[Source] = frozenset({*FROZEN, "own-pairs"})
 """Sources without rewards: an iteration has figures of answers, and scores at evaluations alone."""
 LEAF = "experience"
 """Leaf of a fingerprint that names the source; absent for rewards."""
+OWN_LEAF = "answers_sha256"
+"""Leaf with the digest of a person's own file of answers; absent where a task has frozen them."""
+_SHA256 = re.compile("[0-9a-f]{64}")
 _AXES: Mapping[str, Source] = {
     "pair_loss": "pairs",
     "likelihood": "demonstrations",
@@ -57,11 +61,18 @@ def prompts_of(source: Source, budget: Budget) -> int:
     return budget.rows // FROZEN[source] if source in FROZEN else budget.prompts
 
 
-def leaves_of(config: Mapping[str, Any]) -> dict[str, str]:
+def leaves_of(config: Mapping[str, Any], own_sha256: object = None) -> dict[str, str]:
     """What a recipe adds to the leaves of a fingerprint: runs on rewards keep theirs, and chains
-    are compared by what their track fixes."""
+    are compared by what their track fixes.
+
+    Args:
+        own_sha256: digest of a person's own file of answers; None without one.
+    """
     source = source_of(config)
-    return {} if source == "rewards" or "stages" in config else {LEAF: source}
+    if source == "rewards" or "stages" in config:
+        return {}
+    own = source in FROZEN and isinstance(own_sha256, str) and _SHA256.fullmatch(own_sha256)
+    return {LEAF: source} | ({OWN_LEAF: str(own_sha256)} if own else {})
 
 
 def why_open(config: Mapping[str, Any]) -> str:

@@ -319,6 +319,11 @@ class Cell(_Part):
     artefacts: str | None = added(None)
     """Folder of what the stages of a chain leave, which chains of the model share; None where the
     recipe is no chain."""
+    stage: str | None = added(None)
+    """Stage of its chain that runs alone, with those that it reads; None for a run."""
+    answers: str | None = added(None)
+    """File of a person's own answers that it learns from, in place of those of its task; a leaf of
+    the fingerprint has its digest."""
     needs: tuple[str, ...] = added(())
     """Cells of the same plan that must end well before this one begins, as the ledger names them:
     ``model@rev8/recipe/task/arm/seed-03``."""

@@ -18,7 +18,7 @@ from crlbench import __version__
 from crlbench.catalog.find import Catalog
 from crlbench.catalog.frozen import Task
 from crlbench.contract.conditions import PROTOCOL, PROTOCOLS, diff, leaves, stated_values
-from crlbench.contract.experience import leaves_of, why_open
+from crlbench.contract.experience import OWN_LEAF, leaves_of, why_open
 from crlbench.contract.model_card import ModelCard
 from crlbench.contract.verification import Finding
 from crlbench.disk import line_ends
@@ -127,7 +127,8 @@ def _compare_board(
     except UsageError as error:
         here.differ("fingerprint.leaves", str(error), f"conditions of {where}")
         return
-    control = json.loads(canonical_json(board.control)) | leaves_of(record.algo.config)
+    control = json.loads(canonical_json(board.control))
+    control |= leaves_of(record.algo.config, facts.get(OWN_LEAF))
     for name, (ours, theirs) in diff(control, facts).items():
         here.differ(f"fingerprint.leaves.{name}", theirs, ours, where)
     opened = why_open(record.algo.config)

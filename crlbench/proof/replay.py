@@ -20,6 +20,7 @@ from crlbench.catalog.find import Catalog
 from crlbench.catalog.frozen import Task
 from crlbench.contract.conditions import PROTOCOL_NAME, protocol_name, stated_conditions
 from crlbench.contract.events import Emit
+from crlbench.contract.experience import OWN_LEAF, leaves_of
 from crlbench.contract.ledger import Totals
 from crlbench.contract.record_files import read_record
 from crlbench.contract.records import (
@@ -43,6 +44,7 @@ from crlbench.run.environment import machine_of
 from crlbench.run.execute import load, ranks_of, start_scores, train
 from crlbench.run.launcher import Outcome
 from crlbench.run.learners import make_module
+from crlbench.run.own_lessons import copy_of
 from crlbench.run.plan import ARTEFACTS
 from crlbench.run.record import compact, curve_point, health_columns
 from crlbench.run.starts import StartScores
@@ -234,6 +236,7 @@ def cell_of(
     leaves = record.fingerprint.leaves
     place = f"{subject.slug}/{algo.name}/{record.task.name}/{record.arm}/seed-{record.seed.index}"
     machine = record.environment
+    own = leaves_of(algo.config, leaves.get(OWN_LEAF)).get(OWN_LEAF)
     return Cell(
         model=subject.spec if subject.listed else model,
         recipe=algo.name,
@@ -256,6 +259,7 @@ def cell_of(
         folder=str(folder / place),
         start_folder=str(folder / "start"),
         artefacts=None if record.lineage is None else str(folder / ARTEFACTS),
+        answers=_text(copy_of(own) if own else None),
         catalog=tuple(map(str, catalog.extra)),
         device=_device(machine.get("hardware_class")),
         devices=int(machine.get("devices") or 1),

@@ -24,11 +24,12 @@ from crlbench.algo.supervised import SupervisedRecipe
 from crlbench.catalog.frozen import Task
 from crlbench.contract.arms import conditions_under
 from crlbench.contract.conditions import PROTOCOL, Conditions
-from crlbench.contract.experience import prompts_of
+from crlbench.contract.experience import OWN_LEAF, prompts_of
 from crlbench.contract.records import Cell
 from crlbench.errors import ValidationError
 from crlbench.policy.weights.load import Reader, build_policy, with_weights
 from crlbench.run.lessons import Read, read_demonstrations, read_pairs
+from crlbench.run.own_lessons import read_copy
 from crlbench.run.subject import Subject, collector_of, training_prompts
 from crlbench.run.teacher import load_teacher
 from crlbench.run.wrong_answers import find_wrong_answers
@@ -192,15 +193,30 @@ def make_stream(
         )
     count = prompts_of(module.source, budget)
     lessons = _lessons(cell, conditions, subject.reader, task, inputs).lessons
-    if len(lessons) < count:
-        raise ValidationError(
-            f"task '{task.name}' has {len(lessons)} {module.source} at levels "
-            f"{list(conditions.data.levels)} that fit into the model's context; one iteration "
-            f"needs {count}. Lower budget.prompts or budget.completions."
-        )
+    where = f"task '{task.name}' at levels {list(conditions.data.levels)}"
+    require_lessons(len(lessons), count, module.source, cell.answers or where)
     if cell.arm == "placebo" and not inputs.is_control:
         lessons = tuple(blind(lessons, module.seed))
     return LessonStream(lessons, module.seed, module.source, count, budget.iterations, pad)
+
+
+def require_lessons(there: int, count: int, source: str, where: str) -> None:
+    """Refuse fewer frozen answers than one iteration reads.
+
+    Args:
+        there: how many fit into the model's context.
+        count: how many an iteration reads.
+        source: what they are, pairs or demonstrations.
+        where: which task or file has them.
+
+    Raises:
+        ValidationError: there are fewer.
+    """
+    if there < count:
+        raise ValidationError(
+            f"{where}: {there} {source} fit into the model's context; one iteration needs {count}. "
+            "Lower budget.prompts or budget.completions."
+        )
 
 
 def _lessons(
@@ -210,6 +226,8 @@ def _lessons(
     recipe = load_recipe(cell)
     if inputs.lessons is not None or cell.artefacts is not None:
         return Read(tuple(inputs.lessons or ()), inputs.left_out)
+    if cell.answers is not None:
+        return read_copy(cell.answers, str(cell.control[OWN_LEAF]), reader)
     read = read_pairs if isinstance(recipe, PairRecipe) else read_demonstrations
     return read(task, reader, conditions.data.levels)
 

@@ -256,6 +256,8 @@ class Execution:
     strategy: Literal["ddp", "fsdp"] = "ddp"
     """How they hold the weights."""
     loggers: Sequence[str] = ("tensorboard",)
+    answers: str | None = None
+    """File of a person's own answers, which the control of the board names by its digest."""
 
     @property
     def of_cell(self) -> dict[str, Any]:

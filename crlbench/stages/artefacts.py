@@ -56,6 +56,11 @@ class ProductCard(Card):
     """What the charges follow from; None of a product that was made before they were counted."""
 
     @property
+    def order(self) -> Order:
+        """What it was asked for by."""
+        return Order(self.kind, self.spec, self.inputs, self.seed)
+
+    @property
     def sha256(self) -> str:
         """The digest of the product: of its files by name."""
         return digest({name: file.sha256 for name, file in self.files.items()})
@@ -72,6 +77,43 @@ class Product:
     def sha256(self) -> str:
         """The digest of its files."""
         return self.card.sha256
+
+
+def read_product(folder: Path) -> Product:
+    """The product in a folder, all its files checked.
+
+    Raises:
+        ValidationError: a file is missing, was changed or is one more; or its card is malformed, or
+            states another key than that of what it names.
+    """
+    path = folder / PRODUCT_NAME
+    if not path.is_file():
+        raise damaged(path, "it is missing", _REPAIR)
+    card = validate_card(ProductCard, read_json(path, _REPAIR), path)
+    key = card.order.key
+    if card.key != key:
+        raise damaged(
+            path,
+            f"field key: it is {card.key}, and kind, spec, inputs and seed make {key}",
+            _REPAIR,
+        )
+    for name, file in card.files.items():
+        if not (folder / name).is_file():
+            raise damaged(folder / name, f"missing, and {PRODUCT_NAME} names it", _REPAIR)
+        if (sha256 := sha256_file(folder / name)) != file.sha256:
+            why = f"its sha256 is {sha256}, and files.{name}.sha256 of {PRODUCT_NAME} {file.sha256}"
+            raise damaged(folder / name, why, _REPAIR)
+    there = {one.relative_to(folder).as_posix() for one in folder.rglob("[!.]*") if one.is_file()}
+    if more := sorted(there - {PRODUCT_NAME, *card.files}):
+        raise damaged(folder / more[0], f"{PRODUCT_NAME} names no such file", _REPAIR)
+    return Product(folder, card)
+
+
+def _differing_leaf(card: ProductCard, order: Order) -> str:
+    """The first field in which a card says another thing than an order, in words."""
+    there, asked = card.order.leaves, order.leaves
+    name = next(name for name in [*asked, *there] if asked.get(name) != there.get(name))
+    return f"{name} is {there.get(name)!r:.80}, and {asked.get(name)!r:.80} is asked for"
 
 
 @dataclass(frozen=True)
@@ -102,16 +144,11 @@ class Store:
         folder = self.folder / order.name
         if not folder.exists():
             return None
-        path = folder / PRODUCT_NAME
-        if not path.is_file():
-            raise damaged(path, "it is missing", _REPAIR)
-        card = validate_card(ProductCard, read_json(path, _REPAIR), path)
-        if card.key != order.key:
-            raise damaged(path, "it is of another product", _REPAIR)
-        for name, file in card.files.items():
-            if not (folder / name).is_file() or sha256_file(folder / name) != file.sha256:
-                raise damaged(folder / name, f"missing, or not as {PRODUCT_NAME} says", _REPAIR)
-        return Product(folder, card)
+        product = read_product(folder)
+        if product.card.key != order.key:
+            why = f"it is of another product: {_differing_leaf(product.card, order)}"
+            raise damaged(folder / PRODUCT_NAME, why, _REPAIR)
+        return product
 
     def take(
         self, order: Order, make: Make, should_stop: Callable[[], bool] = lambda: False

@@ -26,12 +26,9 @@ from crlbench.seeding import rng
 from crlbench.stages.failure import StageFailed
 from crlbench.stages.jury import PURPOSE, Jury
 from crlbench.suite.labels import Ask, Labeller
-from crlbench.suite.pairs import Pair
+from crlbench.suite.pairs import LEAST_PAIRS, Pair
 from crlbench.train.charging import Meter
 from crlbench.train.stream import Prompt, make_batch
-
-LEAST_PAIRS = 64
-"""Fewer pairs teach nothing that could be told from noise."""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,42 +31,117 @@ from crlbench.policy.weights.reward_model import (
 )
 from crlbench.policy.weights.tensors import silent
 from crlbench.run.admission import admit
+from crlbench.run.own_lessons import fit_lessons
 from crlbench.run.store import check_new, new_folder
 from crlbench.stats.proportion import wilson
-from crlbench.suite.pairs import SPLITS, Pair, Split, load_pairs, pairs_card
+from crlbench.suite.own_answers import OwnFile
+from crlbench.suite.pairs import (
+    HELD_OUT,
+    SPLITS,
+    Pair,
+    Split,
+    held_out,
+    load_pairs,
+    pairs_card,
+)
 from crlbench.train.reward_modeling import PairStream, RewardTraining, Row, fit, pair_scores
 
 Scores = Mapping[Split, tuple[Tensor, Tensor]]
 
 
+@dataclass(frozen=True)
+class FittingPairs:
+    """Pairs to fit on, and pairs of other prompts to measure on."""
+
+    name: str
+    """The task that they belong to, or the person's own file."""
+    pairs: Mapping[Split, Sequence[Pair]]
+    files: Mapping[Split, str]
+    """Where they stand, for messages."""
+    sha256: Mapping[Split, str]
+    limited: bool
+    """Whether there are more."""
+    audit: Sequence[Pair] = ()
+    """Pairs of another source, each with its fault."""
+    own: OwnFile | None = None
+    """The person's own file."""
+
+    @staticmethod
+    def of(source: Task | OwnFile, limit: int | None, seed: int) -> FittingPairs:
+        """Those of a task, or of a person's own file; raises as the two below."""
+        if isinstance(source, OwnFile):
+            return FittingPairs.of_file(source, limit, seed)
+        return FittingPairs.of_task(source, limit)
+
+    @staticmethod
+    def of_task(task: Task, limit: int | None) -> FittingPairs:
+        """The frozen pairs of a task; ``limit`` takes the first ones of either file.
+
+        Raises:
+            UsageError, EnvironmentUnfit, ValidationError: as :func:`load_pairs`.
+        """
+        cards = {split: pairs_card(task.card, split) for split in SPLITS}
+        pairs = {split: load_pairs(task, split)[:limit] for split in SPLITS}
+        has_audit = task.card.pairs is not None and "audit" in task.card.pairs
+        return FittingPairs(
+            task.name,
+            pairs,
+            {split: card.file for split, card in cards.items()},
+            {split: card.sha256 for split, card in cards.items()},
+            any(len(pairs[split]) < card.count for split, card in cards.items()),
+            load_pairs(task, "audit") if has_audit else (),
+        )
+
+    @staticmethod
+    def of_file(own: OwnFile, limit: int | None, seed: int) -> FittingPairs:
+        """The pairs of a person's own file, of which one prompt in eight is held out.
+
+        Raises:
+            ValidationError: it holds no pairs, too few, or of too few prompts.
+        """
+        pairs = own.require_pairs().pairs()
+        parts = held_out(pairs[:limit], seed)
+        if not parts["id"]:
+            raise ValidationError(
+                f"{own.path}: its pairs are about fewer than {HELD_OUT} prompts, and one prompt in "
+                f"{HELD_OUT} is held out to measure on. Add prompts"
+                f"{', or raise --limit' if limit else ''}."
+            )
+        name, limited = own.path.name, limit is not None and limit < len(pairs)
+        sides = dict.fromkeys(SPLITS, name), dict.fromkeys(SPLITS, own.sha256)
+        return FittingPairs(name, parts, *sides, limited, own=own)
+
+
 def fit_reward(
     base: ModelCard,
-    task: Task,
+    source: FittingPairs,
     out: Path,
     config: RewardTraining,
     *,
-    limit: int | None = None,
     device: str = "cpu",
     report: Callable[[int, int, float], None] = lambda done, batches, loss: None,
 ) -> RewardCard:
-    """Fit a reward model from the model ``base`` on a task's pairs and write its folder ``out``.
+    """Fit a reward model from the model ``base`` on pairs and write its folder ``out``.
 
-    ``limit`` takes the first pairs of either file. ``report`` is called with (batches done,
-    batches, loss). The same call on the same machine writes the same bytes.
+    ``report`` is called with (batches done, batches, loss). The same call on the same machine
+    writes the same bytes.
 
     Raises:
-        ValidationError: ``out`` exists, no pair fits, or nothing was learned.
-        EnvironmentUnfit: the pairs were not fetched, or the folder cannot be written.
+        ValidationError: ``out`` exists, no pair fits, nothing was learned, or lines of a person's
+            own file are not for this model.
+        EnvironmentUnfit: the folder cannot be written.
     """
     check_new(out)
     model_files = admit(base)
     base, location, reader = model_files.card, model_files.location, model_files.reader
-    files = {split: load_pairs(task, split)[:limit] for split in SPLITS}
+    if source.own is not None:
+        fit_lessons(source.own, reader)
+    files = source.pairs
     rows = {split: token_pairs(pairs, reader, config.max_tokens) for split, pairs in files.items()}
     for split, fitting in rows.items():
         if not fitting:
             raise ValidationError(
-                f"all {len(files[split])} pairs of {pairs_card(task.card, split).file} are longer "
+                f"all {len(files[split])} pairs of {source.files[split]} are longer "
                 f"than {min(config.max_tokens, reader.context)} tokens of this model. Raise "
                 "max_tokens (--set max_tokens=N), or take a model with a longer context."
             )
@@ -75,14 +151,14 @@ def fit_reward(
     model, scores = fit_rows(
         model, rows, config, reader, device, lambda done, loss: report(done, batches, loss)
     )
-    faults = _faults(model, task, reader)
+    faults = _faults(model, source.audit, reader)
     pairs: dict[str, Any] = {
-        "task": task.name,
-        "train_sha256": pairs_card(task.card, "train").sha256,
-        "id_sha256": pairs_card(task.card, "id").sha256,
+        "task": source.name,
+        "train_sha256": source.sha256["train"],
+        "id_sha256": source.sha256["id"],
         **{split: len(fitting) for split, fitting in rows.items()},
         "left_out": sum(map(len, files.values())) - sum(map(len, rows.values())),
-        "limited": any(len(files[s]) < pairs_card(task.card, s).count for s in SPLITS),
+        "limited": source.limited,
     }
     content = describe(base, reader, scores, faults, pairs, config)
     return _write(out, model, reader, content, getattr(torch, config.store))
@@ -200,12 +276,12 @@ def _measured(scores: Scores) -> dict[str, Any]:
     }
 
 
-def _faults(model: ScalarModel, task: Task, reader: Reader) -> dict[str, float] | None:
-    """By fault, the share of the task's audit pairs that the model gets wrong; a tie is half."""
-    if task.card.pairs is None or "audit" not in task.card.pairs:
+def _faults(model: ScalarModel, audit: Sequence[Pair], reader: Reader) -> dict[str, float] | None:
+    """By fault, the share of audit pairs that the model gets wrong; a tie is half."""
+    if not audit:
         return None
     by_fault: dict[str, list[Pair]] = {}
-    for pair in load_pairs(task, "audit"):
+    for pair in audit:
         by_fault.setdefault(pair["meta"]["fault"], []).append(pair)
     shares = {}
     for fault, pairs in by_fault.items():

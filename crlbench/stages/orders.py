@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from crlbench.algo.chain import Chain, Stage
-from crlbench.disk.hashing import digest
+from crlbench.contract.conditions import leaves
+from crlbench.disk.hashing import canonical_json, digest
 
 KEY_DIGITS = 12
 """Digits of a key in the name of a folder."""
@@ -30,14 +32,21 @@ class Order:
     @property
     def key(self) -> str:
         """SHA-256 of all of it."""
-        return digest(
-            {
-                "kind": self.kind,
-                "spec": dict(self.spec),
-                "inputs": dict(self.inputs),
-                "seed": self.seed,
-            }
-        )
+        return digest(self._plain)
+
+    @property
+    def leaves(self) -> dict[str, Any]:
+        """All of it by dotted names, as JSON has it."""
+        return leaves(json.loads(canonical_json(self._plain)))
+
+    @property
+    def _plain(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "spec": dict(self.spec),
+            "inputs": dict(self.inputs),
+            "seed": self.seed,
+        }
 
     @property
     def name(self) -> str:

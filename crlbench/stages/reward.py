@@ -20,16 +20,13 @@ from crlbench.errors import ValidationError
 from crlbench.policy.weights.files import Location
 from crlbench.policy.weights.load import Reader
 from crlbench.policy.weights.reward_model import ScalarModel, load_scalar_model
-from crlbench.seeding import derive, rng
+from crlbench.seeding import derive
 from crlbench.stages.artefacts import Made
 from crlbench.stages.failure import StageFailed
 from crlbench.stages.fit_reward import describe, fill, fit_rows, token_pairs
-from crlbench.suite.pairs import Pair, Split
+from crlbench.suite.pairs import Pair, Split, held_out
 from crlbench.train.charging import Meter
 from crlbench.train.reward_modeling import PairStream, RewardTraining
-
-HELD_OUT = 8
-"""One prompt in so many is held out."""
 
 
 def reward_training(settings: Iterable[tuple[str, Any]], seed: int) -> RewardTraining:
@@ -42,17 +39,6 @@ def reward_training(settings: Iterable[tuple[str, Any]], seed: int) -> RewardTra
     stated = {name: value for name, value in settings if name != "seeds"}
     values = {**stated, "seed": derive(seed, "rm")}
     return validate_card(RewardTraining, values, "a reward stage")
-
-
-def held_out(pairs: Sequence[Pair], seed: int) -> dict[Split, list[Pair]]:
-    """Pairs to fit on, and pairs of other prompts to measure on, by a keyed draw of prompts."""
-    prompts = sorted({pair["key"] for pair in pairs})
-    rng(seed, "rm", "held out").shuffle(prompts)
-    kept = set(prompts[: len(prompts) // HELD_OUT])
-    return {
-        "train": [pair for pair in pairs if pair["key"] not in kept],
-        "id": [pair for pair in pairs if pair["key"] in kept],
-    }
 
 
 def make_reward(

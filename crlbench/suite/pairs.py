@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
@@ -27,6 +27,7 @@ from crlbench.disk.hashing import sha256_bytes
 from crlbench.disk.names import FROZEN
 from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
 from crlbench.reward.splits import freeze_rng
+from crlbench.seeding import rng
 
 Split = Literal["train", "id", "audit"]
 SPLITS: tuple[Split, ...] = ("train", "id")
@@ -34,6 +35,10 @@ SPLITS: tuple[Split, ...] = ("train", "id")
 ALL: tuple[Split, ...] = (*SPLITS, "audit")
 """Also, in PAIR_SPLITS of a task's code: pairs of another source that no model is fitted on. The
 ``fault`` in the meta of such a pair names what preferring its worse completion is."""
+HELD_OUT = 8
+"""Of pairs without a held-out file one prompt in so many is held out."""
+LEAST_PAIRS = 64
+"""Fewer pairs teach nothing that could be told from noise."""
 
 
 class Pair(TypedDict):
@@ -135,6 +140,17 @@ def pairs_card(card: TaskCard, split: Split) -> PairsCard:
             f"task '{card.name}' has no preference pairs (no [pairs] in its frozen.toml)."
         )
     return card.pairs[split]
+
+
+def held_out(pairs: Sequence[Pair], seed: int) -> dict[Split, list[Pair]]:
+    """Pairs to fit on, and pairs of other prompts to measure on, by a keyed draw of prompts."""
+    prompts = sorted({pair["key"] for pair in pairs})
+    rng(seed, "rm", "held out").shuffle(prompts)
+    kept = set(prompts[: len(prompts) // HELD_OUT])
+    return {
+        "train": [pair for pair in pairs if pair["key"] not in kept],
+        "id": [pair for pair in pairs if pair["key"] in kept],
+    }
 
 
 def parse_pairs(data: bytes, path: Path) -> list[Pair]:

@@ -16,7 +16,7 @@ import pytest
 from crlbench.contract.ledger import Totals
 from crlbench.errors import Interrupted, ValidationError
 from crlbench.run.store import claimed
-from crlbench.stages.artefacts import Made, Store
+from crlbench.stages.artefacts import Made, Store, read_product
 from crlbench.stages.orders import Order
 from crlbench.train.charging import Meter
 
@@ -88,6 +88,61 @@ def test_what_was_changed_or_lost_is_refused(tmp_path: Path) -> None:
     (product.folder / "product.json").unlink()
     with pytest.raises(ValidationError, match=r"product\.json.*missing"):
         store.find(ORDER)
+
+
+@pytest.mark.parametrize(
+    ("other", "leaf"),
+    [
+        (replace(ORDER, seed=6), "seed is 6, and 5 is asked for"),
+        (replace(ORDER, inputs={"policy": "b" * 64}), "inputs.policy is 'bbb.*, and 'aaa"),
+        (replace(ORDER, spec={"per_prompt": 4, "pairing": "best-worst"}),
+         "spec.per_prompt is 4, and 8 is asked for"),
+        (replace(ORDER, kind="reward"), "kind is 'reward', and 'collect' is asked for"),
+        (replace(ORDER, spec={**ORDER.spec, "permute": True}),
+         "spec.permute is True, and None is asked for"),
+    ],
+)  # fmt: skip
+def test_a_swapped_product_is_refused_by_the_field_that_differs(
+    tmp_path: Path, other: Order, leaf: str
+) -> None:
+    store = Store(tmp_path)
+    store.take(other, make).folder.rename(tmp_path / ORDER.name)
+    with pytest.raises(ValidationError, match=rf"product\.json .*another product: {leaf}"):
+        store.find(ORDER)
+
+
+def test_a_card_that_states_another_key_than_its_own_is_refused(tmp_path: Path) -> None:
+    product = Store(tmp_path).take(replace(ORDER, seed=6), make)
+    card = product.folder / "product.json"
+    card.write_text(json.dumps(json.loads(card.read_text()) | {"key": ORDER.key}))
+    product.folder.rename(tmp_path / ORDER.name)
+    with pytest.raises(ValidationError, match=f"field key: it is {ORDER.key}, and kind, spec"):
+        Store(tmp_path).find(ORDER)
+
+
+def test_files_that_are_cut_changed_lost_or_more_are_named(tmp_path: Path) -> None:
+    folder = Store(tmp_path).take(ORDER, make).folder
+    path = folder / "deep" / "file"
+    whole = path.read_bytes()
+    for data in (whole[:2], whole + b"x", b""):
+        path.write_bytes(data)
+        with pytest.raises(ValidationError, match=r"deep/file .*files\.deep/file\.sha256 of prod"):
+            read_product(folder)
+    path.unlink()
+    with pytest.raises(ValidationError, match="deep/file .*missing, and product.json names it"):
+        read_product(folder)
+    path.write_bytes(whole)
+    (folder / "more").write_bytes(b"")
+    with pytest.raises(ValidationError, match="more .*product.json names no such file"):
+        read_product(folder)
+    (folder / "more").rename(folder / ".hidden")
+    assert read_product(folder).card.key == ORDER.key
+    card = folder / "product.json"
+    text = card.read_text()
+    for data in (text[:-9].encode(), b"", b"[]", text.replace('"seed"', '"sede"').encode()):
+        card.write_bytes(data)
+        with pytest.raises(ValidationError, match=r"product\.json"):
+            read_product(folder)
 
 
 def test_a_stage_that_raises_leaves_no_product_and_keeps_its_work(tmp_path: Path) -> None:

@@ -1,0 +1,98 @@
+"""``--data``: what a recipe, a board and a model need of a person's own file, before a run."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from crlbench.catalog.find import Catalog
+from crlbench.commands.console import note
+from crlbench.commands.settings import Settings
+from crlbench.contract.experience import FROZEN, prompts_of, source_of
+from crlbench.contract.model_card import ModelCard
+from crlbench.disk.files import expanded
+from crlbench.doctor.preflight import at_hand
+from crlbench.errors import UsageError
+from crlbench.suite.own_answers import OwnFile, read_own, require_apart
+
+if TYPE_CHECKING:
+    from crlbench.run.plan import Board
+
+
+def own_file(settings: Settings) -> OwnFile | None:
+    """The file that ``--data`` names; None without one.
+
+    Raises:
+        ValidationError, EnvironmentUnfit: as :func:`crlbench.suite.own_answers.read_own`.
+    """
+    return None if settings.data is None else read_own(expanded(settings.data).absolute())
+
+
+def check_own(
+    own: OwnFile,
+    recipe: str,
+    config: Mapping[str, Any],
+    board: Board,
+    card: ModelCard,
+    catalog: Catalog,
+) -> None:
+    """Refuse a file that a recipe, a board or a model cannot use.
+
+    Args:
+        recipe: its name.
+        config: of the recipe, as plans hold it.
+        card: of the model that learns; where its files are not at hand, a worker asks the same.
+
+    Raises:
+        UsageError: the recipe learns from something else.
+        ValidationError: a prompt is evaluated on, or does not fit; or too few lines.
+    """
+    source = source_of(config)
+    if source not in FROZEN or "stages" in config:
+        raise UsageError(
+            f"--data: recipe '{recipe}' learns from no frozen answers. Take dpo, ipo, robust-dpo "
+            "or rpo for pairs, sft for demonstrations, or leave --data out."
+        )
+    if own.holds != source:
+        other = "sft" if own.holds == "demonstrations" else "dpo"
+        raise UsageError(
+            f"--data {own.path}: holds {own.holds}, and recipe '{recipe}' learns from {source}. "
+            f"Take --recipe {other}, or a file of {source} (docs/own-answers.md)."
+        )
+    if source == "pairs":
+        own.require_pairs()
+    require_apart(own, map(catalog.load_task, board.tasks))
+    if not at_hand(card):
+        return
+    from crlbench.run.admission import Checkpoint, locate
+    from crlbench.run.learners import require_lessons
+    from crlbench.run.own_lessons import fit_lessons
+
+    there = fit_lessons(own, Checkpoint(card, locate(card)).reader).lessons
+    count = prompts_of(source, board.conditions.budget)
+    require_lessons(len(there), count, source, str(own.path))
+
+
+def place_of(own: OwnFile | None, settings: Settings) -> str | None:
+    """The file that runs read: a copy, or the person's own where nothing may be written."""
+    if own is None or settings.dry_run:
+        return None if own is None else str(own.path)
+    from crlbench.run.own_lessons import copy_of
+
+    return str(copy_of(own.sha256))
+
+
+def keep_own(options: Namespace, settings: Settings) -> None:
+    """Copy the file of ``--data`` to where runs read it, and say what it is.
+
+    Raises:
+        EnvironmentUnfit: the copy cannot be written.
+    """
+    own = own_file(settings)
+    if own is None:
+        return
+    from crlbench.run.own_lessons import keep_copy
+
+    place = keep_copy(own)
+    note(options, f"{own.path}: {len(own.examples):,} {own.holds}; runs read the copy {place}")

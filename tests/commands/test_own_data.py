@@ -1,0 +1,201 @@
+"""``--data``: runs and reward models on a person's own file, and what is refused before any run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crlbench import cli
+from crlbench.catalog.find import Catalog
+from crlbench.commands.job import cards_of, choose, plan_of
+from crlbench.commands.settings import Settings
+from crlbench.contract.record_files import read_record
+from crlbench.disk.hashing import sha256_file
+from crlbench.disk.toml import read_toml
+from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
+from crlbench.run.archive import open_board
+from crlbench.run.board import Request, make_board
+from crlbench.run.plan import Plan
+from tests.support.commands import SHORT
+from tests.support.own_files import demonstrations, pairs, write
+
+TINY = SHORT | {
+    "budget.completions": 4,
+    "evaluation.curve_items": 32,
+    "evaluation.retain": "[]",
+    "evaluation.pass_draws": 0,
+}
+
+TINY_TEXTS = {name: str(value) for name, value in TINY.items()}
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CRLBENCH_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def evaluate(data: Path, out: Path, recipe: str, *extra: str, **changed: Any) -> int:
+    settings = TINY | {name.replace("__", "."): value for name, value in changed.items()}
+    sets = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+    where = ["--model", "tiny-llama", "--recipe", recipe, "--out", str(out), "--data", str(data)]
+    tasks = () if "--tasks" in extra else ("--tasks", "addition")
+    return cli.main(["evaluate", *where, *tasks, "--seeds", "1", "-q", *sets, *extra])
+
+
+@pytest.mark.parametrize(("recipe", "make"), [("dpo", pairs), ("sft", demonstrations)])
+def test_one_command_learns_from_a_file_and_verify_replays_it(
+    tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str], recipe: str, make: Any
+) -> None:
+    data = write(tmp_path / "own.jsonl", make(70))
+    sha256 = sha256_file(data)
+    assert evaluate(data, tmp_path / "runs", recipe) == 0
+    folder = Path(capsys.readouterr().out.splitlines()[-1]).parent
+    record = read_record(folder / "addition" / "real" / "seed-00" / "record.json")
+    assert record.protocol.division == "open" and record.status.state == "completed"
+    assert record.fingerprint.leaves["answers_sha256"] == sha256
+    assert record.counts["left_out"] == 0 < record.cost["trained_tokens"]
+
+    data.unlink()
+    copy = home / "answers" / f"{sha256}.jsonl"
+    assert sha256_file(copy) == sha256
+    assert cli.main(["verify", str(folder), "--updates", "all"]) == 0
+    assert "equal to the last bit" in capsys.readouterr().out
+    copy.unlink()
+    assert cli.main(["verify", str(folder)]) == EnvironmentUnfit.exit_code
+    said = capsys.readouterr()
+    assert f"with the sha256 {sha256} is not on this machine. Put it at {copy}" in said.err
+    assert cli.main(["verify", str(folder), "--recompute-only"]) == 0
+
+
+def test_runs_on_two_files_have_two_fingerprints(tmp_path: Path) -> None:
+    opened = open_board(Catalog(), "mini")
+    catalog = opened.catalog
+    board, _, _ = make_board(catalog, opened.track, Request(TINY_TEXTS))
+    (model,) = cards_of(["tiny-llama"], catalog).items()
+
+    def plan(data: Path | None) -> Plan:
+        asked = Settings(fresh=True, data=data and str(data), out=str(tmp_path / "runs"))
+        return plan_of(board, model, choose("dpo", catalog), ["judged"], asked, catalog)
+
+    files = [write(tmp_path / f"{count}.jsonl", pairs(count)) for count in (70, 71)]
+    (tmp_path / "other").mkdir()
+    again = write(tmp_path / "other" / "name.jsonl", pairs(70))
+    first, second, same, frozen = map(plan, [*files, again, None])
+    assert len({one.body["fingerprint"] for one in (first, second, frozen)}) == 3
+    assert same.hash == first.hash and first.body["division"] == "open"
+    assert "answers_sha256" not in frozen.body["control"]
+    assert first.cells[0].answers and frozen.cells[0].answers is None
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["70.jsonl", "71.jsonl", "other"]
+
+
+def evaluated_on(prompt: str) -> dict[str, str]:
+    return {"prompt": prompt, "chosen": "1", "rejected": "2"}
+
+
+@pytest.mark.parametrize(
+    ("lines", "recipe", "changed", "code", "message"),
+    [
+        (pairs(70), "sft", {}, UsageError, "holds pairs, and recipe 'sft' .* Take --recipe dpo"),
+        (demonstrations(70), "dpo", {}, UsageError, "holds demonstrations.* Take --recipe sft"),
+        (pairs(70), "ppo", {}, UsageError, "'ppo' learns from no frozen answers. Take dpo, ipo"),
+        (pairs(70), "distill", {}, UsageError, "'distill' learns from no frozen answers"),
+        (pairs(63), "dpo", {}, ValidationError, "holds 63 pairs, and 64 are the fewest"),
+        ([*pairs(70), evaluated_on("23+6=")], "dpo", {}, ValidationError,
+         "line 71: its prompt is that of addition/id/id-00000"),
+        ([*pairs(70), evaluated_on("1" * 300)], "dpo", {}, ValidationError,
+         "line 71: its prompt has 30. tokens, and the model's context is 256"),
+        ([*pairs(63), evaluated_on("3000+1=") | {"chosen": "1" * 260}],
+         "dpo", {}, ValidationError, "63 pairs that fit into 256 tokens, and 64 are the fewest"),
+        (pairs(70), "dpo", {"budget__prompts": 64}, ValidationError,
+         "70 pairs fit into the model's context; one iteration needs 128"),
+        (demonstrations(9), "sft", {}, ValidationError, "9 demonstrations fit .* needs 16. Lower"),
+        ([*pairs(70), b"{"], "dpo", {}, ValidationError,
+         "1 of its 71 lines. line 71: not valid JSON.* sed '71d'"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_learned_from_is_refused_before_a_run(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    lines: Any,
+    recipe: str,
+    changed: dict[str, Any],
+    code: type[Any],
+    message: str,
+) -> None:
+    data = write(tmp_path / "own.jsonl", lines)
+    assert evaluate(data, tmp_path / "runs", recipe, **changed) == code.exit_code
+    said = " ".join(capsys.readouterr().err.split())
+    assert re.search(message, said), said
+    assert not (tmp_path / "runs").exists() and not (tmp_path / "home").exists()
+
+
+def test_a_chain_and_a_track_of_chains_take_no_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = write(tmp_path / "own.jsonl", pairs(70))
+    code = cli.main(
+        ["evaluate", "--model", "tiny-llama", "--recipe", "sft-dpo", "--track", "preference",
+         "--tasks", "addition", "--data", str(data), "--dry-run", "-q"]
+    )  # fmt: skip
+    assert code == UsageError.exit_code
+    assert "'sft-dpo' learns from no frozen answers" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_file_that_is_edited_meanwhile_changes_no_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = write(tmp_path / "own.jsonl", pairs(70))
+    assert evaluate(data, tmp_path / "runs", "dpo") == 0
+    copy = next((tmp_path / "home" / "answers").iterdir())
+    copy.write_bytes(copy.read_bytes().replace(b"prompt", b"Prompt", 1))
+    capsys.readouterr()
+    assert evaluate(data, tmp_path / "runs", "dpo", "--fresh") == ValidationError.exit_code
+    assert f"{copy}: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("limit", [(), ("--limit", "66")])
+def test_a_reward_model_is_fitted_to_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], limit: tuple[str, ...]
+) -> None:
+    data, out = write(tmp_path / "own.jsonl", pairs(80)), tmp_path / "reward"
+    fit = ["fit-reward", "--model", "tiny-llama", "--out", str(out), "--set", "epochs=1"]
+    assert cli.main([*fit, "--pairs", str(data), "-q", *limit]) == 0
+    card = read_toml(out / "reward.toml")
+    there = 66 if limit else 80
+    assert card["pairs"] == {
+        "task": "own.jsonl", "train_sha256": sha256_file(data), "id_sha256": sha256_file(data),
+        "train": there - there // 8, "id": there // 8, "left_out": 0, "limited": bool(limit),
+    }  # fmt: skip
+    assert f"fitted on {there - there // 8} pairs of own.jsonl" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("lines", "extra", "message"),
+    [
+        (pairs(20), (), "holds 20 pairs, and 64 are the fewest"),
+        (demonstrations(70), (), "holds demonstrations, and pairs are needed"),
+        (
+            [{"prompt": "1+1=", "chosen": "2", "rejected": str(n)} for n in range(3, 80)],
+            (),
+            "fewer than 8 prompts, and one prompt in 8 is held out to measure on. Add prompts.",
+        ),
+        (pairs(70), ("--limit", "7"), "or raise --limit"),
+        ([*pairs(70), evaluated_on("1" * 300)], (), "line 71: its prompt has 30. tokens"),
+    ],
+)
+def test_a_reward_model_of_such_a_file_is_refused(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    lines: Any,
+    extra: tuple[str, ...],
+    message: str,
+) -> None:
+    data, out = write(tmp_path / "own.jsonl", lines), tmp_path / "reward"
+    fit = ["fit-reward", "--model", "tiny-llama", "--out", str(out), "--pairs", str(data)]
+    assert cli.main([*fit, *extra]) == ValidationError.exit_code
+    assert re.search(message, " ".join(capsys.readouterr().err.split()))
+    assert not out.exists()
