@@ -245,6 +245,16 @@
     form.querySelector("[data-reset]").focus();
   });
 
+  // The name of a point beneath its chart; readers of the screen have it as that of the link.
+  points.forEach((point) => {
+    const named = point.closest("figure").querySelector("[data-named]");
+    ["focus", "pointerenter"].forEach((kind) =>
+      point.addEventListener(kind, () => {
+        named.textContent = point.querySelector("title").textContent;
+      })
+    );
+  });
+
   // Controls -------------------------------------------------------------------------------------
 
   tables.forEach(({ heads }) =>

@@ -16,7 +16,7 @@
   function show(group, wanted) {
     var known = group.parts.some(function (part) { return part.dataset.choice === wanted; });
     var chosen = known ? wanted : group.parts[0].dataset.choice;
-    group.parts.forEach(function (part) { part.classList.toggle("chosen", part.dataset.choice === chosen); });
+    group.parts.forEach(function (part) { part.classList.toggle("current", part.dataset.choice === chosen); });
     group.control.querySelector("select").value = chosen;
   }
 

@@ -93,6 +93,7 @@ def test_a_keyboard_reaches_every_point_and_filters_hide_some(visit: Visitor) ->
     reached: list[Any] = []
     for _ in titles:
         reached.append(page.evaluate("document.activeElement.querySelector('title').textContent"))
+        assert page.locator("[data-named]").inner_text() == reached[-1]
         page.keyboard.press("Tab")
     assert reached == titles
     page.get_by_label("Name").fill("qwen")
