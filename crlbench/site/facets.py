@@ -11,22 +11,12 @@ from crlbench.contract.records import Subject
 from crlbench.contract.verification import Proof
 from crlbench.verdict.runs import Run
 
-SIZES = (
-    (0.05e9, "under 50M"),
-    (0.5e9, "50M to 500M"),
-    (2e9, "500M to 2B"),
-    (5e9, "2B to 5B"),
-    (float("inf"), "5B and more"),
-)
-"""Upper ends of the classes of size, in parameters."""
-
 
 @dataclass(frozen=True)
 class Facets:
     """One entry's place in every filter."""
 
     family: str
-    size: str
     kind: str
     precision: str
     hardware: str
@@ -36,7 +26,6 @@ class Facets:
 
 NAMES: Mapping[str, str] = {
     "family": "Family",
-    "size": "Size",
     "kind": "Kind",
     "precision": "Precision",
     "hardware": "Hardware",
@@ -51,7 +40,6 @@ def facets(run: Run, badge: Proof | None, standing: str) -> Facets:
     subject = run.subject
     return Facets(
         family=subject.family,
-        size=next(label for most, label in SIZES if model_size(subject) < most),
         kind=subject.kind,
         precision=precision(subject),
         hardware=str(run.environment.get("hardware_class") or "not stated"),
@@ -103,12 +91,8 @@ def format_count(parameters: int) -> str:
 
 def choices(entries: Iterable[Facets]) -> list[tuple[str, str, Sequence[str]]]:
     """Per filter its name, its label and the values that occur; filters with one value too."""
-    facets_of_entries = list(entries)
-    sizes = [label for _, label in SIZES]
-    filters = []
-    for name, label in NAMES.items():
-        values = sorted({getattr(entry, name) for entry in facets_of_entries})
-        if name == "size":
-            values.sort(key=sizes.index)
-        filters.append((name, label, values))
-    return filters
+    known = list(entries)
+    return [
+        (name, label, sorted({getattr(entry, name) for entry in known}))
+        for name, label in NAMES.items()
+    ]

@@ -37,6 +37,8 @@ ABOUT = {
 }
 LONG = 12_000
 """Characters; the sections of a longer page are folded."""
+LONG_FOR_PHONES = 8_000
+"""Characters; the sections of a longer page are folded on a phone."""
 COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 TERM = re.compile(r"^- \*\*(.+?)\*\*: (.+(?:\n  .+)*)", re.MULTILINE)
 MARKS = re.compile(r"\[([^\]]*)\]\([^)]*\)|[`*\\]")
@@ -68,9 +70,14 @@ def _pages(name: str, site: Site) -> Iterator[Page]:
         template="guide.html.j2",
         title=f"{title} · crlbench",
         about=ABOUT[name],
-        data={"title": title, "intro": intro, "sections": sections, "folds": len(text) > LONG},
+        data={"title": title, "intro": intro, "sections": sections, "folds": _folds(len(text))},
         section=name,
     )
+
+
+def _folds(characters: int) -> str:
+    """Where the sections of a page are folded: ``always``, on a ``phone``; empty for nowhere."""
+    return "always" if characters > LONG else "phone" if characters > LONG_FOR_PHONES else ""
 
 
 @cache

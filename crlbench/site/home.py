@@ -14,6 +14,7 @@ from crlbench.site.leaders import describe_carrying, size_leaders
 from crlbench.site.pages import Keyed, Made, Page, board_path
 from crlbench.site.source import Site, StoredBoard
 from crlbench.site.standings import completions_of, facts, standings
+from crlbench.site.tradeoffs import tradeoffs
 from crlbench.verdict.design_rows import group_entries
 from crlbench.verdict.resources import known_track
 
@@ -60,6 +61,7 @@ def _page(
     board = stored.board
     where = f"{stored.title}, {recipe}"
     front = path == "index.html"
+    shown = standings(stored, recipe)
     track = known_track(board.track, board.track_version)
     yield Page(
         path=path,
@@ -72,7 +74,8 @@ def _page(
             "overview": overview,
             "proofs": PROOFS,
             "entries": {entry.name: entry for entry in stored.entries(recipe)},
-            "standings": standings(stored, recipe),
+            "standings": shown,
+            "tradeoffs": tradeoffs(shown.panels[0]),
             "facts": facts(stored, recipe),
             "boards": list(_boards(site)),
             "recipes": [(name, len(stored.entries(name))) for name in stored.recipes],
@@ -84,16 +87,15 @@ def _page(
             "track": "" if track is None else track.summary[:1].lower() + track.summary[1:],
         },
         section="board",
-        scripts=("static/board.js", "static/recompute.js"),
+        scripts=("static/tables.js", "static/board.js", "static/recompute.js"),
     )
 
 
-def _sizes(stored: StoredBoard, recipe: str) -> str:
-    """``1.01M to 1.04M``: the smallest and the largest model."""
+def _sizes(stored: StoredBoard, recipe: str) -> list[str]:
+    """``["1.01M", "1.04M"]``: the smallest and the largest model; one where they are equal."""
     entries = stored.entries(recipe)
     sizes = [model_size(stored.by_entry[e.name][0].subject) for e in entries]
-    ends = dict.fromkeys(format_count(size) for size in (min(sizes), max(sizes)))
-    return " to ".join(ends)
+    return list(dict.fromkeys(format_count(size) for size in (min(sizes), max(sizes))))
 
 
 def _boards(site: Site) -> Iterator[tuple[StoredBoard, str, str]]:

@@ -98,8 +98,9 @@ def pages(site: Site) -> Iterator[Made]:
         title="Models of crlbench",
         about="Every language model that crlbench knows, by family, with its size, kind and "
         "licence, and its results.",
-        data={"families": _families(by_slug.values()), "n": len(by_slug)},
+        data=_list(list(by_slug.values())),
         section="models",
+        scripts=("static/tables.js", "static/list.js"),
     )
     homes = [family.home for family in families(site)]
     recipe_pages = {stored.id: list_compared_models(stored) for stored in homes}
@@ -138,20 +139,23 @@ def _pages(model: Model, recipe_pages: Mapping[str, Collection[str]]) -> Iterato
     yield from map(entry_page, articles)
 
 
-def _families(every: Sequence[Model]) -> list[tuple[str, list[dict[str, Any]]]]:
-    by_family = sorted(
-        every, key=lambda model: (model.identity.family, model.size or 0, model.slug)
-    )
-    return [
-        (family, [_list_row(model) for model in group])
-        for family, group in groupby(by_family, key=lambda model: model.identity.family)
-    ]
+def _list(every: Sequence[Model]) -> dict[str, Any]:
+    """The rows of the list, by family and size, and the smallest and the largest size."""
+    sizes = [model.size for model in every if model.size]
+    ordered = sorted(every, key=lambda model: (model.identity.family, model.size or 0, model.slug))
+    return {
+        "models": [_list_row(model) for model in ordered],
+        "ends": [format_count(size) for size in (min(sizes), max(sizes))] if sizes else None,
+    }
 
 
 def _list_row(model: Model) -> dict[str, Any]:
     return {
         "slug": model.slug,
         "name": model.identity.display_name,
+        "family": model.identity.family,
+        "results": len(model.entries),
+        "parameters": model.size,
         "size": format_count(model.size) if model.size else "not stated",
         "kind": model.identity.kind,
         "precision": precision(model.identity),

@@ -85,6 +85,8 @@ class Row:
     cells: Cells
     opened: Opened | None
     """Its checkpoints, under protocol CRL-2."""
+    compared: str
+    """The entry that a comparison takes for the row; empty for a mean over several checkpoints."""
 
 
 @dataclass(frozen=True)
@@ -403,6 +405,7 @@ def _row(
         facets=profile.facets,
         cells=profile.cells,
         opened=None if designs is None or of_designs is None else opened(of_designs, designs),
+        compared=entry.name if len(unit) == 1 else "",
     )
 
 

@@ -69,9 +69,9 @@ def pages(site: Site) -> Iterator[Made]:
         title="Tasks of crlbench",
         about="Every task that a model may be trained on or measured by, with what it asks and "
         "what scores mean.",
-        # Those with results first.
-        data={"rows": sorted(rows, key=lambda row: (not row["entries"], row["name"]))},
+        data={"rows": sorted(rows, key=lambda row: (-row["entries"], row["name"]))},
         section="tasks",
+        scripts=("static/tables.js", "static/list.js"),
     )
     for name in names:
         given = (name, cards.get(name), learners.get(name, ()))

@@ -24,7 +24,7 @@ from crlbench.seeding import derive
 from crlbench.stages.artefacts import Made
 from crlbench.stages.failure import StageFailed
 from crlbench.stages.fit_reward import describe, fill, fit_rows, token_pairs
-from crlbench.suite.pairs import Pair, Split, held_out
+from crlbench.suite.pairs import Pair, held_out
 from crlbench.train.charging import Meter
 from crlbench.train.reward_modeling import PairStream, RewardTraining
 

@@ -1,11 +1,11 @@
-// The standings: order, filters and columns, for all tables of the page alike. The whole state
-// stands in the address, so that a link shows what its sender saw.
+// The standings: order, filters, columns and ticks, for all tables of the page alike. The whole
+// state stands in the address, so that a link shows what its sender saw.
 (function () {
   "use strict";
   const form = document.querySelector("[data-controls]");
   const FIRST = "tier";
   const FEW = window.matchMedia("(max-width: 44rem)").matches ? 8 : 60;
-  const texts = new Intl.Collator("en", { numeric: true });
+  const crlbench = window.crlbench;
   let order = FIRST;
   let everything = false;
   const tables = [...document.querySelectorAll("[data-sortable]")].map(read);
@@ -15,6 +15,9 @@
   const filters = [...form.querySelectorAll("select[data-filter]")];
   const columns = [...form.querySelectorAll("input[name=column]")];
   const fold = form.querySelector("[data-fold]");
+  const range = crlbench.sizeRange(form);
+  const elsewhere = form.querySelector("[data-models]");
+  const points = [...document.querySelectorAll("[data-point]")];
 
   // What the page says, read once ----------------------------------------------------------------
 
@@ -53,26 +56,6 @@
 
   // Order, filters, columns ----------------------------------------------------------------------
 
-  /** What a row is sorted by: a number where it looks like one, null where there is none. */
-  function key(cell) {
-    const value = cell.dataset.value ?? cell.textContent; // a text is sorted by itself
-    if (!value) return null;
-    return Number.isNaN(Number(value)) ? value : Number(value);
-  }
-
-  /** Stable, in the order of the page among equals; what has no value comes last either way. */
-  function sorted(rows, index, down) {
-    const keyed = rows.map((one, place) => ({ one, place, key: key(one.cells[index]) }));
-    keyed.sort((a, b) => {
-      const before = a.place - b.place;
-      if (a.key === null || b.key === null) return (a.key === null) - (b.key === null) || before;
-      const numbers = typeof a.key === "number" && typeof b.key === "number";
-      const found = numbers ? a.key - b.key : texts.compare(a.key, b.key);
-      return (down ? -found : found) || before;
-    });
-    return keyed.map(({ one }) => one);
-  }
-
   /** Names of the entries that the filters leave. */
   function kept() {
     const part = search.value.trim().toLowerCase();
@@ -80,7 +63,7 @@
     const fits = (own) => wanted.every((select) => own[select.name] === select.value);
     return new Set([...facets.keys()].filter((name) => {
       const own = facets.get(name);
-      return fits(own) && own.text.includes(part);
+      return fits(own) && range.fits(Number(own.size)) && own.text.includes(part);
     }));
   }
 
@@ -91,7 +74,7 @@
     let room = everything ? Infinity : FEW;
     let all = 0;
     table.groups.forEach((group) => {
-      const left = sorted(group.rows, head.index, down).filter((one) => names.has(one.name));
+      const left = crlbench.sorted(group.rows, head.index, down).filter((one) => names.has(one.name));
       const shown = left.slice(0, room);
       shown.forEach(({ row, cells }, place) => {
         const above = place ? shown[place - 1].cells[tier].dataset.value : undefined;
@@ -113,13 +96,16 @@
 
   function say(some) {
     const all = facets.size;
-    count.textContent =
+    const entries =
       some === all
         ? `${all} ${all === 1 ? "entry" : "entries"}`
         : !some
           ? "No entry matches."
           : `${some} of ${all} entries; tiers and ranks are those of the whole board`;
-    const set = filters.filter((select) => select.value).length;
+    count.textContent = [range.fault(), entries].filter(Boolean).join(" ");
+    elsewhere.hidden = some > 0;
+    elsewhere.href = `${elsewhere.dataset.models}?q=${encodeURIComponent(search.value.trim())}`;
+    const set = filters.filter((select) => select.value).length + range.count();
     fold.textContent = set ? `Filters (${set})` : "Filters";
   }
 
@@ -151,21 +137,22 @@
     if (order !== FIRST) state.set("sort", order);
     if (search.value.trim()) state.set("q", search.value.trim());
     filters.forEach((select) => select.value && state.set(select.name, select.value));
+    range.write(state);
     const chosen = columns.filter((box) => box.checked).map((box) => box.value).join();
     if (chosen !== usual) state.set("columns", chosen);
     if (everything) state.set("all", "1");
-    const hash = state.toString().replace(/%2C/g, ",");
-    const plain = location.href.split("#")[0];
-    if (hash || location.hash.includes("=")) history.replaceState(null, "", hash ? `#${hash}` : plain);
+    if (ticked.length) state.set("compare", ticked.join());
+    crlbench.writeState(state);
   }
 
   function restore() {
-    // An address without a state leads to a place on the page and leaves the state alone.
-    if (location.hash.length > 1 && !location.hash.includes("=")) return;
-    const state = new URLSearchParams(location.hash.slice(1));
+    const state = crlbench.readState();
     order = known(state.get("sort"));
     everything = state.has("all");
     search.value = state.get("q") || "";
+    range.restore(state);
+    const wanted = new Set((state.get("compare") || "").split(","));
+    ticked = [...wanted].filter((key) => boxes.has(key)).slice(0, MOST);
     filters.forEach((select) => choose(select, state.get(select.name) || ""));
     const chosen = state.has("columns") ? state.get("columns") : usual;
     columns.forEach((box) => {
@@ -192,27 +179,101 @@
     say(names.size);
     showColumns();
     orders.value = order;
+    points.forEach((point) => {
+      point.toggleAttribute("hidden", !names.has(point.dataset.point));
+    });
+    showTicks();
   }
+
+  // Ticks ----------------------------------------------------------------------------------------
+
+  const MOST = 6;
+  const bar = document.querySelector("[data-ticked]");
+  const go = bar.querySelector("[data-go]");
+  const boxes = new Map(); // of the entries, in every table
+  const shownAs = new Map();
+  const nameOf = (row) => row.querySelector("th a").textContent;
+  let ticked = []; // in the order of the ticks
+  tables.forEach(({ groups }) =>
+    groups.forEach(({ rows }) =>
+      rows.forEach(({ row }) => {
+        const key = row.dataset.entry ?? row.dataset.name;
+        if (!key) return; // a mean over checkpoints
+        const label = document.createElement("label");
+        label.className = "tick";
+        const box = document.createElement("input");
+        box.type = "checkbox";
+        box.setAttribute("aria-label", `Compare ${nameOf(row)}`);
+        label.append(box);
+        row.cells[0].prepend(label);
+        boxes.set(key, [...(boxes.get(key) || []), box]);
+        shownAs.set(key, nameOf(row));
+        box.addEventListener("change", () => {
+          ticked = box.checked ? [...ticked, key] : ticked.filter((other) => other !== key);
+          showTicks();
+          write();
+        });
+      })
+    )
+  );
+
+  function showTicks() {
+    boxes.forEach((all, key) =>
+      all.forEach((box) => {
+        box.checked = ticked.includes(key);
+        box.disabled = ticked.length === MOST && !box.checked;
+      })
+    );
+    const names = ticked.map((key) => shownAs.get(key)).join(", ");
+    const hint = { 1: "tick another to compare", [MOST]: "six are the most" }[ticked.length];
+    bar.querySelector("output").textContent = ticked.length
+      ? `${ticked.length} ticked${hint ? ` (${hint})` : ""}: ${names}`
+      : "";
+    go.hidden = ticked.length < 2;
+    go.textContent = `Compare ${ticked.length} entries`;
+    const picks = new URLSearchParams();
+    ticked.forEach((key, i) => picks.set("abcdef"[i], `${bar.dataset.ticked}/${key}`));
+    go.href = `${go.dataset.go}#${crlbench.stateText(picks)}`;
+    bar.hidden = !ticked.length;
+    document.documentElement.classList.toggle("ticking", !bar.hidden);
+  }
+
+  bar.querySelector("[data-clear]").addEventListener("click", () => {
+    ticked = [];
+    showTicks();
+    write();
+    form.querySelector("[data-reset]").focus();
+  });
+
+  // The name of a point beneath its chart; readers of the screen have it as that of the link.
+  points.forEach((point) => {
+    const named = point.closest("figure").querySelector("[data-named]");
+    ["focus", "pointerenter"].forEach((kind) =>
+      point.addEventListener(kind, () => {
+        named.textContent = point.querySelector("title").textContent;
+      })
+    );
+  });
 
   // Controls -------------------------------------------------------------------------------------
 
   tables.forEach(({ heads }) =>
-    heads.forEach(({ cell }, key) => {
-      const button = document.createElement("button");
-      button.type = "button";
-      button.append(...cell.childNodes);
-      cell.append(button);
-      button.addEventListener("click", () => {
-        const first = cell.dataset.down === undefined ? key : `-${key}`;
-        const second = first === key ? `-${key}` : key;
-        order = order === first ? second : first;
+    heads.forEach(({ cell }, key) =>
+      crlbench.headButton(cell, () => {
+        order = crlbench.turned(order, key, cell);
         changed();
-      });
-    })
+      })
+    )
   );
 
   function changed() {
     apply();
+    write();
+  }
+
+  /** Shows what the address asks for, and writes it as this page would. */
+  function shown() {
+    restore();
     write();
   }
 
@@ -240,8 +301,6 @@
     const menu = form.querySelector("details");
     if (menu.open && !menu.contains(event.target)) menu.open = false;
   });
-  window.addEventListener("hashchange", restore);
-  form.hidden = false;
-  apply();
-  restore();
+  crlbench.onState(shown);
+  shown();
 })();

@@ -16,7 +16,7 @@
   function show(group, wanted) {
     var known = group.parts.some(function (part) { return part.dataset.choice === wanted; });
     var chosen = known ? wanted : group.parts[0].dataset.choice;
-    group.parts.forEach(function (part) { part.hidden = part.dataset.choice !== chosen; });
+    group.parts.forEach(function (part) { part.classList.toggle("current", part.dataset.choice === chosen); });
     group.control.querySelector("select").value = chosen;
   }
 
@@ -26,7 +26,6 @@
   }
 
   groups.forEach(function (group) {
-    group.control.hidden = false;
     group.control.querySelector("select").addEventListener("change", function (event) {
       var next = state();
       // An address that names a place on the page is no state.

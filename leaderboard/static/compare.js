@@ -6,6 +6,7 @@
   const { boards, entries, unequal } = crlbench.compare;
   const known = new Map(entries.map((entry) => [entry.key, entry]));
   const LETTERS = "abcdef";
+  const PHONE = window.matchMedia("(max-width: 44rem)").matches;
   const AXES = [
     ["efficiency", "Sample efficiency", "Λ"],
     ["stability", "Stability", "Stab"],
@@ -175,14 +176,25 @@
   function turn() {
     write();
     if (result.dataset.state !== "compared") return;
-    result.querySelector("#learning").parentElement.replaceWith(learning(compared));
-    result.querySelector("#thresholds").parentElement.replaceWith(arrivals(compared));
+    renew("learning", learning(compared));
+    renew("thresholds", arrivals(compared));
     draw();
   }
 
+  /** A part of the result; on a phone the reader opens it. */
   function section(id, title, ...content) {
     const heading = element("h2", title, { id });
-    return element("section", [heading, ...content], { "aria-labelledby": id });
+    if (!PHONE) return element("section", [heading, ...content], { "aria-labelledby": id });
+    const parts = [element("summary", heading), element("div", content)];
+    return element("section", element("details", parts, { class: "part" }), { "aria-labelledby": id });
+  }
+
+  /** Puts a part in place of the one before it, as open as that one. */
+  function renew(id, made) {
+    const before = result.querySelector(`#${id}`).closest("section");
+    const [now, then] = [made, before].map((one) => one.querySelector("details.part"));
+    if (now) now.open = then.open;
+    before.replaceWith(made);
   }
 
   function refusal(first, other) {
@@ -308,6 +320,7 @@
     });
     const made = section("matrix", "Who is better", ...tables);
     tables.forEach((table, i) => (table.dataset.matrix = AXES[i][0]));
+    if (PHONE) made.firstElementChild.open = true;
     return made;
   }
 
@@ -502,7 +515,6 @@
 
   // ----------------------------------------------------------------------------------------------
 
-  form.hidden = false;
   form.addEventListener("submit", (event) => event.preventDefault());
   slots.addEventListener("change", changed);
   over.addEventListener("change", turn);

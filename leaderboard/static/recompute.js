@@ -409,7 +409,6 @@
   /** Makes the buttons of a part of the page work. */
   crlbench.recompute = function (scope) {
     scope.querySelectorAll("[data-recompute]").forEach((panel) => {
-      panel.hidden = false;
       const button = panel.querySelector("button");
       button.addEventListener("click", () => press(panel, button));
     });

@@ -1,5 +1,5 @@
 // What every page has: the switch between light and dark, buttons that copy the address, words with
-// a definition, and a menu that begins where the reader is.
+// a definition, a menu that begins where the reader is, and places that open what folds them.
 (function () {
   "use strict";
   var root = document.documentElement;
@@ -47,6 +47,17 @@
     }
     shown = term;
   });
+
+  // A place on the page is shown, also where it is folded.
+  function reveal() {
+    var place = document.querySelector(":target");
+    if (!place) return;
+    var home = place.closest("details") || place.querySelector("details.part");
+    for (; home; home = home.parentElement.closest("details")) home.open = true;
+    place.scrollIntoView();
+  }
+  window.addEventListener("hashchange", reveal);
+  reveal();
 
   document.querySelectorAll("[data-copy-link]").forEach(function (copy) {
     var label = copy.textContent;

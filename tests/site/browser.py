@@ -178,3 +178,19 @@ def opened(page: Any) -> Any:
             .forEach(e => { e.style.contentVisibility = 'visible'; });
     """)
     return page
+
+
+SHIFT = """new Promise(found => { let sum = 0;
+    new PerformanceObserver(list => list.getEntries().forEach(one => { sum += one.value; }))
+        .observe({type: 'layout-shift', buffered: true});
+    requestAnimationFrame(() => requestAnimationFrame(() => found(sum))); })"""
+"""Sum of the layout shifts of a page so far: shares of the window that moved."""
+
+
+def length(page: Any) -> int:
+    """Height of the whole page in CSS pixels, laid out where it is not in view."""
+    return int(page.evaluate("""
+        document.querySelectorAll('main *')
+            .forEach(e => { e.style.contentVisibility = 'visible'; });
+        document.documentElement.scrollHeight
+    """))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,13 +11,17 @@ from typing import Any
 
 import pytest
 
+from crlbench.pages.table import Cell
+from crlbench.site.facets import format_count
 from crlbench.site.home import pages as home_pages
 from crlbench.site.pages import Page, whole
 from crlbench.site.render import Renderer
 from crlbench.site.source import Site
 from crlbench.site.standings import Standings
+from crlbench.site.tradeoffs import tradeoffs
 from tests.site.browser import Visitor, opened
 from tests.site.conftest import guarded
+from tests.support.chromium import barriers
 
 pytestmark = pytest.mark.browser
 
@@ -42,7 +47,7 @@ def test_tiers_are_the_first_order(visit: Visitor):
     for axis in AXES:
         assert values(page, "tier", axis) == sorted(values(page, "tier", axis))
         assert page.locator(f"#{axis} [aria-sort]").text_content() == "Tier"
-    assert "#" not in page.url
+    assert "?" not in page.url and "#" not in page.url
 
 
 def test_a_head_sorts_all_tables_and_turns_the_order(visit: Visitor):
@@ -54,7 +59,7 @@ def test_a_head_sorts_all_tables_and_turns_the_order(visit: Visitor):
         marked = page.locator(f"#{axis} [aria-sort]")
         assert marked.get_attribute("aria-sort") == "descending"
         assert marked.get_attribute("data-key") == "score"
-    assert page.url.endswith("#sort=-score")
+    assert page.url.endswith("?sort=-score")
     head(page, "Λ").click()
     assert values(page, "score") == sorted(values(page, "score"))
     assert page.locator("#efficiency [aria-sort]").get_attribute("aria-sort") == "ascending"
@@ -97,7 +102,7 @@ def test_filters_narrow_all_tables_and_say_so(visit: Visitor):
         assert names(page, axis) == ["Tiny NeoX"]
     page.get_by_role("button", name="Reset").click()
     assert count.inner_text() == "5 entries"
-    assert "#" not in page.url
+    assert "?" not in page.url
 
 
 def test_filters_with_one_value_are_left_out(visit: Visitor):
@@ -124,19 +129,20 @@ def test_columns_are_chosen(visit: Visitor):
     page.get_by_role("checkbox", name="Seeds").uncheck()
     assert page.locator("#efficiency [data-column=head]").first.is_visible()
     assert not page.locator("#stability [data-column=seeds]").first.is_visible()
-    assert page.url.endswith("#columns=head,known,greedy,cost")
+    assert page.url.endswith("?columns=head,known,greedy,cost")
     page.keyboard.press("Escape")
     assert page.locator(".columns[open]").count() == 0
 
 
-@pytest.mark.parametrize("over", ["file", "http"])
-def test_a_link_shows_what_its_sender_saw(visit: Visitor, over: str):
-    state = "#sort=-score&q=tiny&standing=provisional&columns=net,failed"
-    first = visit(f"index.html{state}", over=over)
+@pytest.mark.parametrize(("over", "before"), [("file", "?"), ("http", "?"), ("http", "#")])
+def test_a_link_shows_what_its_sender_saw(visit: Visitor, over: str, before: str):
+    """Links of earlier sites hold the state behind a number sign."""
+    state = "sort=-score&q=tiny&standing=provisional&columns=net,failed"
+    first = visit(f"index.html{before}{state}", over=over)
     assert names(first)[0] == "Tiny Mistral" and "Tiny NeoX" not in names(first)
     assert first.locator("#efficiency [data-column=net]").first.is_visible()
     assert first.get_by_label("Name").input_value() == "tiny"
-    assert first.url.endswith(state)
+    assert first.url.endswith(f"index.html?{state}")
 
 
 def test_the_way_back_restores(visit: Visitor):
@@ -147,7 +153,7 @@ def test_the_way_back_restores(visit: Visitor):
     page.wait_for_url("**/grpo.html")
     assert sorted(names(page)) == ["Tiny Llama", "Tiny Qwen2"]
     page.go_back()
-    page.wait_for_url("**#q=qwen")
+    page.wait_for_url(re.compile(r"\?q=qwen$"))
     assert names(page) == ["Tiny Qwen2"]
     page.evaluate("location.hash = '#q=gemma'")
     page.wait_for_function("document.querySelector('[data-count]').textContent[0] === '1'")
@@ -158,9 +164,14 @@ def test_the_way_back_restores(visit: Visitor):
 
 
 def test_a_place_on_the_page_leaves_the_state_alone(visit: Visitor):
-    page = visit("index.html#q=qwen")
+    page = visit("index.html?q=qwen")
     page.locator(".jump a").first.click()
-    assert page.url.endswith("#sure")
+    assert page.url.endswith("?q=qwen#sure")
+    assert names(page) == ["Tiny Qwen2"]
+    page.get_by_label("Name").fill("llama")
+    page.wait_for_url(re.compile(r"\?q=llama#sure$"))
+    page.go_back()
+    page.wait_for_url(re.compile(r"\?q=qwen$"))
     assert names(page) == ["Tiny Qwen2"]
 
 
@@ -176,7 +187,7 @@ def test_the_link_is_copied(visit: Visitor):
     page.get_by_role("button", name="Copy link").click()
     page.get_by_role("button", name="Link copied").wait_for()
     assert page.evaluate("navigator.clipboard.readText()") == page.url
-    assert page.url.endswith("#q=qwen")
+    assert page.url.endswith("?q=qwen")
 
 
 def test_a_keyboard_is_enough(visit: Visitor):
@@ -191,19 +202,19 @@ def test_a_keyboard_is_enough(visit: Visitor):
         if focus[0] == "BUTTON" and focus[1].startswith("Ranks"):
             page.keyboard.press("Enter")
             break
-    assert ["SELECT", "all"] != reached[-1] and page.url.endswith("#sort=ranks")
+    assert ["SELECT", "all"] != reached[-1] and page.url.endswith("?sort=ranks")
     assert any(tag == "SUMMARY" for tag, _ in reached)
 
 
 def test_a_phone_sorts_by_a_list(visit: Visitor):
     page = visit(width=360)
     page.get_by_label("Sort by").select_option("Score")
-    assert names(page)[0] == "Tiny Mistral" and page.url.endswith("#sort=-score")
+    assert names(page)[0] == "Tiny Mistral" and page.url.endswith("?sort=-score")
     assert page.locator("#efficiency thead button").first.is_visible() is False
 
 
 def test_a_phone_keeps_filters_behind_a_button_that_counts_them(visit: Visitor):
-    page = visit("index.html#standing=preview", width=360)
+    page = visit("index.html?standing=preview", width=360)
     button = page.get_by_role("button", name="Filters (1)")
     standing = page.get_by_label("Standing")
     assert not standing.is_visible() and button.get_attribute("aria-expanded") == "false"
@@ -256,10 +267,14 @@ def grown(page: Page, count: int) -> Page:
         for i in range(count):
             row = panel.rows[i % len(panel.rows)]
             score = replace(row.score, value=(7919 * i % 1000) / 1000)
-            name = f"model-{i:03}"
-            rows.append(replace(row, name=f"{name}/ppo", display_name=name, score=score))
+            name, size = f"model-{i:03}", 1_004_000 * (i + 1)
+            cells = row.cells | {"size": Cell(format_count(size), size)}
+            entry = f"{name}/ppo"
+            known = replace(row, name=entry, display_name=name, score=score, cells=cells)
+            rows.append(replace(known, compared=entry))
         panels.append(replace(panel, rows=tuple(rows), unranked=()))
-    return replace(page, data={**page.data, "standings": replace(shown, panels=tuple(panels))})
+    made = {"standings": replace(shown, panels=tuple(panels)), "tradeoffs": tradeoffs(panels[0])}
+    return replace(page, data={**page.data, **made, "sizes": ["1M", "502M"]})
 
 
 @pytest.fixture
@@ -280,7 +295,103 @@ def test_a_long_board_begins_with_its_first_rows(visit_large: Visitor):
     assert sorted(names(page)) == [f"model-{i}" for i in range(490, 500)]
     page.get_by_label("Name").fill("")
     page.locator("#efficiency").get_by_role("button", name="Show all 500 entries").click()
-    assert len(names(page)) == 500 and page.url.endswith("#all=1")
+    assert len(names(page)) == 500 and page.url.endswith("?all=1")
+
+
+def test_a_range_of_sizes_narrows_the_tables_and_stays_in_the_address(visit_large: Visitor):
+    page = visit_large()
+    least, most = (page.get_by_label(f"Parameters, at {end}") for end in ("least", "most"))
+    least.fill("498M")
+    assert sorted(names(page)) == [f"model-{i}" for i in range(495, 500)]
+    most.fill("0.4995B")
+    assert sorted(names(page)) == ["model-495", "model-496"], "498M and 499M"
+    assert page.url.endswith("?size_from=498M&size_to=0.4995B")
+    page.reload()
+    assert len(names(page)) == 2 and least.input_value() == "498M"
+    page.goto(f"{page.url.split('?')[0]}?size_from=1.00M&size_to=1,004,000")
+    assert names(page) == ["model-000"], "a size fits as it is shown, 1.00M"
+
+
+def test_a_size_that_is_none_is_told_and_narrows_nothing(visit_large: Visitor):
+    page = visit_large()
+    most = page.get_by_label("Parameters, at most")
+    for text in ("small", "-5M", "1,5B", "12 GB", "1e6"):
+        most.fill(text)
+        said = page.locator("[data-count]").inner_text()
+        assert said == f"“{text}” is no number of parameters; write 500M or 1.5B. 500 entries"
+        assert most.get_attribute("aria-invalid") == "true" and "?" not in page.url
+    most.fill("")
+    assert page.locator("[data-count]").inner_text() == "500 entries"
+    assert most.get_attribute("aria-invalid") is None
+
+
+def test_what_is_not_on_the_board_is_sought_among_all_models(visit: Visitor):
+    page = visit()
+    link = page.get_by_role("link", name="Look among all models")
+    assert not link.is_visible()
+    page.get_by_label("Name").fill("smollm2")
+    assert page.locator("[data-count]").inner_text() == "No entry matches."
+    link.click()
+    page.wait_for_url(re.compile(r"models/index\.html\?q=smollm2$"))
+    found = page.locator("[data-list] tbody th").all_text_contents()
+    assert found and all("smollm2" in name.lower() for name in found)
+
+
+def tick(page: Any, name: str, axis: str = "efficiency") -> Any:
+    return page.locator(f"#{axis}").get_by_role("checkbox", name=f"Compare {name}", exact=True)
+
+
+def test_ticked_entries_are_compared(visit: Visitor, site: Site):
+    page = visit()
+    bar = page.get_by_role("region", name="Ticked entries")
+    assert not bar.is_visible()
+    tick(page, "Tiny Qwen2").press("Space")
+    assert "1 ticked (tick another to compare): Tiny Qwen2" in bar.inner_text()
+    assert bar.get_by_role("link").count() == 0
+    tick(page, "Tiny Llama", "stability").press("Space")
+    assert all(tick(page, "Tiny Llama", axis).is_checked() for axis in AXES)
+    assert "2 ticked: Tiny Qwen2, Tiny Llama" in bar.inner_text()
+    picked = [f"tiny-{name}@00000000/ppo" for name in ("qwen2", "llama")]
+    assert page.url.endswith(f"?compare={','.join(picked)}")
+    assert barriers(page) == []
+    bar.get_by_role("link", name="Compare 2 entries").press("Enter")
+    page.wait_for_selector("[data-result][data-state=compared]")
+    shown = [page.get_by_label(f"Entry {letter}", exact=True).input_value() for letter in "AB"]
+    assert shown == [f"{site.boards[0].id}/{name}" for name in picked]
+    page.go_back()
+    page.locator("#efficiency tr[data-name*=qwen2] .tick :checked").wait_for()
+    assert tick(page, "Tiny Llama").is_checked()
+    bar.get_by_role("button", name="Clear").click()
+    assert not bar.is_visible() and page.locator(".tick :checked").count() == 0
+    assert "?" not in page.url
+
+
+def test_ticks_outlive_a_filter_and_nonsense_is_no_tick(visit: Visitor):
+    llama = "tiny-llama@00000000/ppo"
+    page = visit(f"index.html?q=qwen&compare={llama},nobody/ppo,{llama}")
+    assert names(page) == ["Tiny Qwen2"]
+    assert "1 ticked" in page.get_by_role("region", name="Ticked entries").inner_text()
+    tick(page, "Tiny Qwen2").press("Space")
+    page.get_by_label("Name").fill("")
+    assert tick(page, "Tiny Llama").is_checked() and tick(page, "Tiny Qwen2").is_checked()
+
+
+def test_six_ticks_are_the_most(visit_large: Visitor):
+    page = visit_large("index.html?sort=model")
+    for i in range(6):
+        tick(page, f"model-00{i}").press("Space")
+    assert "6 ticked (six are the most)" in page.locator("[data-ticked]").inner_text()
+    assert tick(page, "model-006").is_disabled()
+    tick(page, "model-003").press("Space")
+    assert tick(page, "model-006").is_enabled()
+
+
+def test_without_scripts_there_are_no_ticks_and_no_controls(visit: Visitor):
+    page = visit(scripts=False)
+    assert page.locator("#efficiency tr[data-name]").count() == 5
+    assert page.locator(".tick").count() == 0
+    for control in ("[data-controls]", "[data-ticked]"):
+        assert not page.locator(control).is_visible()
 
 
 @pytest.mark.slow

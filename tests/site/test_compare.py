@@ -25,7 +25,7 @@ from crlbench.site.source import Site, StoredBoard
 from crlbench.stats.intervals import Interval
 from crlbench.verdict.axes import AXES
 from crlbench.verdict.pairs import paired_axes
-from tests.site.browser import WAYS, Visitor, opened
+from tests.site.browser import SHIFT, WAYS, Visitor, length, opened
 from tests.support.chromium import barriers
 
 pytestmark = pytest.mark.browser
@@ -263,6 +263,34 @@ def test_a_comparison_is_accessible_and_fits(
     cut = "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth)"
     assert page.evaluate(f"{cut}.map(e => e.getAttribute('aria-label'))") == []
     assert barriers(page) == []
+
+
+@pytest.mark.parametrize("count", [2, 6])
+def test_a_phone_shows_a_comparison_on_twelve_screens_and_opens_the_rest(
+    compare: Open, board: StoredBoard, count: int
+):
+    page = compare(*keys(board, count), width=360)
+    assert page.evaluate(SHIFT) < 0.1
+    page.set_viewport_size({"width": 360, "height": 640})
+    assert length(page) <= 12 * 640
+    assert page.locator("[data-matrix] table").first.is_visible() == (count > 2)
+    curves = page.locator("[data-figure=curves]")
+    assert not curves.is_visible()
+    page.locator("summary", has=page.locator("#learning")).press("Enter")
+    curves.locator("svg").wait_for()
+    page.locator("[data-x]").select_option("bytes")
+    page.locator("svg", has_text="bytes generated").first.wait_for()
+    assert curves.is_visible(), "what the reader opened stays open"
+    assert not page.locator("[data-axis]").first.is_visible()
+    assert barriers(page) == []
+
+
+@pytest.mark.parametrize("count", [0, 2, 6])
+def test_nothing_moves_while_a_comparison_loads(
+    visit: Visitor, compare: Open, board: StoredBoard, count: int
+):
+    page = compare(*keys(board, count)) if count else visit("compare.html")
+    assert page.evaluate(SHIFT) < 0.1
 
 
 def test_figures_follow_the_theme_and_stand_as_tables_too(compare: Open, board: StoredBoard):

@@ -108,3 +108,14 @@ def test_updates_have_every_result_once_the_youngest_day_first(site: Site):
     assert all(one["date"].startswith(day) for day, a, b in days for one in (*a, *b))
     (page,) = updates.pages(site)
     assert f"Last updated {site.stamp[:10]}" in html(site, page)
+
+
+@pytest.mark.browser
+def test_a_link_opens_what_a_phone_folds(visit: Visitor):
+    page = visit("glossary.html", width=360)
+    assert not page.locator("#term-tier").is_visible()
+    page = visit("glossary.html#term-tier", width=360)
+    assert page.locator("#term-tier").is_visible()
+    page.evaluate("location.hash = 'term-ablation'")
+    page.locator("#term-ablation").wait_for()
+    assert visit("glossary.html").locator("#term-tier").is_visible()

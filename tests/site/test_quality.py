@@ -18,7 +18,7 @@ import html5lib
 import pytest
 
 from crlbench.verdict.resources import leaderboard_folder
-from tests.site.browser import WAYS, Guest, Visitor, opened
+from tests.site.browser import SHIFT, WAYS, Guest, Visitor, length, opened
 from tests.site.conftest import Kind, Made
 from tests.support.chromium import barriers
 
@@ -96,34 +96,29 @@ def test_a_phone_shows_where_in_the_menu_it_is(look: Guest, page: Kind):
     assert box["x"] >= 0 and box["x"] + box["width"] <= 360
 
 
-SCREENS = {
-    "home.html.j2", "model.html.j2", "recipes.html.j2", "model_recipes.html.j2", "task.html.j2",
-    "guide.html.j2", "updates.html.j2", "boards.html.j2",
-}
-"""Pages that a reader meets first; records in full are as long as they are."""
+PHONE = {"width": 360, "height": 640}
+SCREENS = 12
 
 
 @browser
-def test_a_phone_scrolls_at_most_twelve_screens(look: Guest, page: Kind, pages: Mapping[str, Kind]):
-    if page not in [pages[name] for name in SCREENS]:
-        pytest.skip("a page of records")
-    found = look(page.path, width=390)
-    found.set_viewport_size({"width": 390, "height": 844})
-    found.evaluate("document.querySelectorAll('details').forEach(d => { d.open = false; })")
-    assert found.evaluate("document.documentElement.scrollHeight") <= 12 * 844
+def test_a_phone_scrolls_at_most_twelve_screens(visit: Visitor, page: Kind):
+    """As it is loaded, before something is opened."""
+    found = visit(page.path, width=PHONE["width"])
+    found.set_viewport_size(PHONE)
+    assert length(found) <= SCREENS * PHONE["height"]
 
 
 @browser
-def test_nothing_moves_while_a_page_loads(
-    visit: Visitor, page: Kind, pages: Mapping[str, Kind]
-):
-    if page not in [pages[name] for name in SCREENS]:
-        pytest.skip("a page of records")
-    shift = """new Promise(found => { let sum = 0;
-        new PerformanceObserver(list => list.getEntries().forEach(one => { sum += one.value; }))
-            .observe({type: 'layout-shift', buffered: true});
-        requestAnimationFrame(() => requestAnimationFrame(() => found(sum))); })"""
-    assert visit(page.path).evaluate(shift) < 0.02
+def test_without_scripts_nothing_that_a_wide_screen_shows_is_folded(visit: Visitor, page: Kind):
+    found = visit(page.path, width=360, scripts=False)
+    closed = "[...document.querySelectorAll('details[data-wide]')].filter(d => !d.open).length"
+    assert found.evaluate(closed) == 0
+
+
+@browser
+@pytest.mark.parametrize("width", [360, 1280])
+def test_nothing_moves_while_a_page_loads(visit: Visitor, page: Kind, width: int):
+    assert visit(page.path, width=width).evaluate(SHIFT) < 0.05
 
 
 def test_links_of_a_page_can_be_shared(files: Mapping[str, bytes], page: Kind):
