@@ -144,14 +144,21 @@ def test_the_named_command_compares(
 def test_fewer_of_its_seeds_are_a_preview_without_a_new_rank(
     stored_three: Path, own_run: Path, tmp_path: Path
 ) -> None:
-    """Three of ten seeds, as of a run that still goes on: it would stand, and does not rank."""
+    """Three of ten seeds without the ledger that declared ten: it would stand, and does not rank.
+    With the ledger the others count as failed, so that leaving them out is no gain."""
     folder = tmp_path / RANKED / THREE[2] / "ppo"
     shutil.copytree(own_run, folder)
     for path in folder.rglob("seed-*"):
         if int(path.name.removeprefix("seed-")) >= 3:
             shutil.rmtree(path)
+    counted = summarise_board(load_runs(folder)).entries[0]
+    whole = summarise_board(load_runs(own_run)).entries[0]
+    assert counted.ranks and len(counted.vanished) == 4 * 7
+    assert counted.axes["efficiency"].value < whole.axes["efficiency"].value
+    (folder / "ledger.jsonl").unlink()
+    (folder / "plan.json").unlink()
     board = summarise_board(load_runs(folder))
-    assert not board.entries[0].ranks
+    assert not board.entries[0].ranks and board.entries[0].n == 3
     first, command = place_lines(board, [folder], stored_three)
     assert re.fullmatch(
         rf"{THREE[2]}/ppo would stand in tier \d, ranks? \d( to \d)? of 3 by Λ \(preview\)\.", first
