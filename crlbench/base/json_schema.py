@@ -28,6 +28,11 @@ BEYOND: dict[str, str] = {
     "study-file": "Not expressed here: names are unique and known, conditions a track's leaves.",
     "study": "Written by crlbench ablate.",
     "plan": "Written before the first update. Not expressed here: plan_hash is that of the rest.",
+    "published-index": "A file of a site: json/index.json.",
+    "published-board": "A file of a site: json/boards/<board>.json.",
+    "published-entry": "A file of a site: json/entries/<board>/<model>@<revision>/<recipe>.json.",
+    "published-model": "A file of a site: json/models/<model>.json.",
+    "published-task": "A file of a site: json/tasks/<task>.json.",
     "run-record": "Not expressed here: record_id is the SHA-256 of all but itself and volatile.",
 }
 """What a schema cannot say, in words, by its name."""

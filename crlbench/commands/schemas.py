@@ -18,6 +18,7 @@ from crlbench.catalog.retain_panel import PanelCard
 from crlbench.commands.study_file import StudyFile
 from crlbench.contract.conditions import Track
 from crlbench.contract.model_card import ModelCard
+from crlbench.contract.published import PUBLISHED
 from crlbench.contract.records import RunRecord, StoredPlan
 from crlbench.contract.study import Study
 from crlbench.contract.task_card import TaskCard
@@ -32,6 +33,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "study": Study,
     "plan": StoredPlan,
     "run-record": RunRecord,
+    **PUBLISHED,
 }
 
 

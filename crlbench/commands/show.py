@@ -79,10 +79,20 @@ def run(options: Namespace) -> int:
 
 
 def _show_model(options: Namespace, catalog: Catalog) -> None:
+    """The entry, then where the model stands: reading the results of a board takes seconds."""
+    from crlbench.commands.model_standing import find_standings, standing_lines
+
     card = catalog.load_model(options.name)
     facts = {"revision": card.revision, "pinned": card.pinned, "entry_sha256": card.digest}
     data = card.model_dump(mode="json", by_alias=True) | facts
-    print_result(options, data, [dump_toml(data).rstrip()])
+    if not options.json:
+        out(dump_toml(data).rstrip())
+    found = find_standings(card.slug, catalog)
+    if options.json:
+        out_json(data | {"standing": [one.plain() for one in found]})
+        return
+    for line in standing_lines(found):
+        out(f"# {line}")
 
 
 def _show_task(options: Namespace, catalog: Catalog) -> None:

@@ -12,7 +12,7 @@ from crlbench.contract.conditions import Conditions, stated_conditions
 from crlbench.disk.hashing import digest
 from crlbench.pages import words
 from crlbench.site.facets import badge_words
-from crlbench.site.pages import BOARDS, Keyed, Made, Page, archive_path
+from crlbench.site.pages import BOARDS, Keyed, Made, Page, archive_path, board_json_path
 from crlbench.site.source import Site, StoredBoard
 from crlbench.verdict.axes import AXES
 from crlbench.verdict.resources import known_track
@@ -75,6 +75,7 @@ def _pages(stored: StoredBoard) -> Iterator[Page]:
             "entries": {recipe: list(entries(stored, recipe)) for recipe in stored.recipes},
         },
         section="board",
+        document=board_json_path(stored.id),
     )
 
 

@@ -19,8 +19,11 @@ from crlbench.pages import (
 )
 from crlbench.pages.reproduce import command
 from crlbench.site import techniques
-from crlbench.site.pages import Page, entry_path
+from crlbench.site.badges import badge_snippet, badge_words
+from crlbench.site.citing import cite_result
+from crlbench.site.pages import Page, badge_path, entry_json_path, entry_path
 from crlbench.site.runs import entry_facts, machine
+from crlbench.site.samples import has_samples
 from crlbench.site.source import StoredBoard
 from crlbench.verdict.axes import AXIS_WORDS, Axis
 from crlbench.verdict.entry import Entry
@@ -43,20 +46,28 @@ def entry_page(content: Mapping[str, Any]) -> Page:
         data=content,
         section="board",
         scripts=("static/recompute.js",),
+        document=entry_json_path(stored.id, entry.model, entry.recipe),
     )
 
 
-def article(stored: StoredBoard, entry: Entry, anchor: str) -> dict[str, Any]:
+def article(
+    stored: StoredBoard, entry: Entry, anchor: str, url: str = ""
+) -> dict[str, Any]:
     """All that is shown of an entry.
 
     Args:
         anchor: what the ids of its parts begin with.
+        url: of the site, with a slash at its end; empty where it is not known.
     """
     board = stored.board
     return Content(
         {
             **entry_facts(stored, entry),
             "standing": words.STANDINGS[entry.standing].capitalize(),
+            "citation": cite_result(stored, entry, url),
+            "badge_words": badge_words(stored, entry),
+            "badge_path": badge_path(stored.id, entry.model, entry.recipe),
+            "snippet": badge_snippet(stored, entry, url),
             "rivals": [_rival(stored, entry, other) for other in rivals(stored, entry)],
             "item": Content(
                 {
@@ -74,10 +85,12 @@ def article(stored: StoredBoard, entry: Entry, anchor: str) -> dict[str, Any]:
                 },
             ),
         },
-        {("machine",): lambda: {"machine": panels_of_records(stored, entry)["machine"]}},
+        {OF_RECORDS: lambda: {name: panels_of_records(stored, entry)[name] for name in OF_RECORDS}},
     )
 
 
+OF_RECORDS = ("machine", "samples")
+"""What the article itself shows of :func:`panels_of_records`."""
 RESULTS = ("curves", "lam_figure", "bar_figure", "lost")
 """What :func:`crlbench.pages.page_results.results` gives."""
 NOVELTY = ("novelty",)
@@ -135,6 +148,7 @@ def panels_of_records(stored: StoredBoard, entry: Entry) -> dict[str, Any]:
     return {
         "again": command(stored.by_entry[entry.name]),
         "machine": machine(stored.by_entry[entry.name]),
+        "samples": has_samples(stored.by_entry[entry.name]),
         "failures": page_failures.failures(entry, real),
         "costs": _without_runs(page_costs.costs(real)),
     }

@@ -8,6 +8,7 @@ from typing import Any
 
 from crlbench import __version__
 from crlbench.base.json_schema import schema_of
+from crlbench.contract.published import PUBLISHED
 from crlbench.contract.records import RunRecord, StoredPlan
 from crlbench.site.designs import has_designs
 from crlbench.site.formats import KEPT_FORMS, KEPT_TABLES, TABLES, WRITERS, joined
@@ -19,7 +20,7 @@ OFFERED = ("entries", "runs", "curves")
 DESIGNS = "designs"
 """The table of boards of protocol CRL-2."""
 FORMS = KEPT_FORMS
-SCHEMAS = {"run-record": RunRecord, "plan": StoredPlan}
+SCHEMAS = {"run-record": RunRecord, "plan": StoredPlan, **PUBLISHED}
 TITLE = "crlbench: Reinforcement learning of language models under frozen, comparable conditions"
 AUTHORS = "The crlbench contributors"
 
@@ -83,7 +84,7 @@ def _kept(stored: StoredBoard, what: str) -> dict[str, bytes] | None:
 
 
 def _schemas() -> Iterator[File]:
-    """JSON Schemas of what the archives of results hold, as ``docs/schemas`` has them."""
+    """JSON Schemas of what archives of results and documents hold, as ``docs/schemas`` has them."""
     for name, kind in SCHEMAS.items():
         text = json.dumps(schema_of(name, kind), indent=2, ensure_ascii=True) + "\n"
         yield File(f"data/schemas/{name}.schema.json", text.encode())

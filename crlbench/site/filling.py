@@ -9,11 +9,11 @@ from pathlib import Path
 from crlbench.catalog.find import Catalog
 from crlbench.disk.packed import drop_members
 from crlbench.errors import ValidationError
-from crlbench.site import compare, items, runs
+from crlbench.site import compare, items, runs, samples
 from crlbench.site.article import panels_of_records
 from crlbench.site.cache import Cache, key_of
 from crlbench.site.formats import KEPT_FORMS, WRITERS
-from crlbench.site.pages import TOTALS
+from crlbench.site.pages import TOTALS, Page
 from crlbench.site.render import Renderer
 from crlbench.site.run_tables import tabulate_both
 from crlbench.site.shelving import Files, keep
@@ -116,6 +116,10 @@ class Filler:
             if entry.lam.value is not None:
                 script = items.entry_file(stored, entry)
                 files[items.KEPT] = {script.path: script.content}
+            files[samples.KEPT], files[samples.KEPT_DATA] = {}, {}
+            for part in samples.entry_parts(stored, entry):
+                group = samples.KEPT if isinstance(part, Page) else samples.KEPT_DATA
+                files[group][part.path] = self._renderer.content(part)
             files[compare.KEPT] = compare.own_texts(entry)
         for what, table in tabulate_both(stored).items():
             files[what] = {form: WRITERS[form](table) for form in KEPT_FORMS}

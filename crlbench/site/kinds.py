@@ -18,8 +18,11 @@ from crlbench.site import (
     items,
     method,
     models,
+    published,
     recipes,
     runs,
+    samples,
+    sharing,
     stability,
     tasks,
     transfer,
@@ -84,6 +87,9 @@ KINDS = (
     Kind(designs.pages),
     Kind(archive.pages),
     Kind(items.pages),
+    Kind(samples.pages),
+    Kind(published.pages, together=True),
+    Kind(sharing.pages, together=True),
     Kind(addresses.pages),
 )
 

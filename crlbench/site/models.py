@@ -18,10 +18,11 @@ from crlbench.contract.records import Subject
 from crlbench.disk.hashing import digest
 from crlbench.pages.page_axes import place
 from crlbench.site.article import article, entry_page, rivals
+from crlbench.site.citing import cite_model
 from crlbench.site.costs import cost_words
 from crlbench.site.facets import badge_words, format_count, precision
 from crlbench.site.families import families
-from crlbench.site.pages import Keyed, Made, Page, model_path, recipes_path
+from crlbench.site.pages import Keyed, Made, Page, model_json_path, model_path, recipes_path
 from crlbench.site.pairs import Wanted
 from crlbench.site.recipes import list_compared_models
 from crlbench.site.source import Site, StoredBoard
@@ -105,7 +106,7 @@ def pages(site: Site) -> Iterator[Made]:
     homes = [family.home for family in families(site)]
     recipe_pages = {stored.id: list_compared_models(stored) for stored in homes}
     for model in by_slug.values():
-        make = partial(_pages, model, recipe_pages)
+        make = partial(_pages, model, recipe_pages, site.url)
         yield Keyed(_key(site, model, recipe_pages), make, _key_of_parts(model))
 
 
@@ -130,12 +131,14 @@ def _key_of_parts(model: Model) -> str:
     return digest([model.slug, keys]) if keys and all(keys) else ""
 
 
-def _pages(model: Model, recipe_pages: Mapping[str, Collection[str]]) -> Iterator[Page]:
+def _pages(
+    model: Model, recipe_pages: Mapping[str, Collection[str]], url: str
+) -> Iterator[Page]:
     articles = [
-        article(stored, entry, f"entry-{number}")
+        article(stored, entry, f"entry-{number}", url)
         for number, (stored, entry) in enumerate(model.entries, start=1)
     ]
-    yield _page(model, articles, recipe_pages)
+    yield _page(model, articles, recipe_pages, url)
     yield from map(entry_page, articles)
 
 
@@ -182,7 +185,10 @@ def _where(stored: StoredBoard, entry: Entry) -> str:
 
 
 def _page(
-    model: Model, articles: Sequence[dict[str, Any]], recipe_pages: Mapping[str, Collection[str]]
+    model: Model,
+    articles: Sequence[dict[str, Any]],
+    recipe_pages: Mapping[str, Collection[str]],
+    url: str,
 ) -> Page:
     leading = {(stored.id, entry.name) for stored, entry in _leading(model)}
     name = model.identity.display_name
@@ -204,6 +210,13 @@ def _page(
             "track": TRACK,
             "arms": ",".join(("real", *_needed_arms())),
             "recipes": _recipes(model, recipe_pages),
+            "citation": cite_model(
+                model.slug,
+                name,
+                model.identity.revision,
+                [stored.dates[entry.name][:10] for stored, entry in model.entries],
+                url,
+            ),
             "articles": [
                 entry_article
                 for entry_article in articles
@@ -212,6 +225,7 @@ def _page(
         },
         section="models",
         scripts=("static/recompute.js",),
+        document=model_json_path(model.slug),
     )
 
 

@@ -28,6 +28,8 @@ class Page:
     """Classic scripts from the root of the site, in order, after those of every page."""
     charts: bool = False
     """Whether it loads the chart library."""
+    document: str = ""
+    """Path of the JSON document of what it shows; empty where there is none."""
     shown_at: str = ""
     """Address of the root of the site, for the one page that is shown at any depth."""
 
@@ -185,6 +187,51 @@ def items_path(board: str, model: str, recipe: str) -> str:
     return _path("data", "items", board, model, f"{recipe}.js")
 
 
+def samples_path(board: str, model: str, recipe: str) -> str:
+    """Every stored completion of an entry."""
+    return _path("samples", board, model, f"{recipe}.html")
+
+
+def samples_data_path(board: str, model: str, recipe: str, part: str) -> str:
+    """A part of them, as a script."""
+    return _path("data", "samples", board, model, recipe, f"{part}.js")
+
+
 def entry_data_path(board: str, model: str, recipe: str, kind: str = "js") -> str:
     """What comparisons show of an entry, as a script or as JSON."""
     return _path("data", "entries", board, model, f"{recipe}.{kind}")
+
+
+def board_json_path(board: str) -> str:
+    """The document of a board."""
+    return _path("json", "boards", f"{board}.json")
+
+
+def entry_json_path(board: str, model: str, recipe: str) -> str:
+    """The document of an entry."""
+    return _path("json", "entries", board, model, f"{recipe}.json")
+
+
+def model_json_path(slug: str) -> str:
+    """The document of a model."""
+    return _path("json", "models", f"{slug}.json")
+
+
+def task_json_path(task: str) -> str:
+    """The document of a task."""
+    return _path("json", "tasks", f"{task}.json")
+
+
+def embed_path(board: str, recipe: str) -> str:
+    """The ranked rows of a recipe on a board, for an iframe."""
+    return _path("embed", board, f"{recipe}.html")
+
+
+def badge_path(board: str, model: str, recipe: str) -> str:
+    """The badge of an entry with its ranks."""
+    return _path("badges", board, model, f"{recipe}.svg")
+
+
+def address(path: str) -> str:
+    """A path from the root of the site as other pages and programs write it."""
+    return quote(path, safe="/@")

@@ -31,6 +31,7 @@ from crlbench.site.pages import (
     model_path,
     recipes_path,
     run_path,
+    samples_path,
     task_path,
 )
 from crlbench.site.source import Site
@@ -86,6 +87,7 @@ class Renderer:
             "model_path": model_path,
             "recipes_path": recipes_path,
             "run_path": run_path,
+            "samples_path": samples_path,
             "task_path": task_path,
             "guide": available().__contains__,
             "term": _term,

@@ -28,7 +28,8 @@ from crlbench.pages import (
 from crlbench.pages.curves import Curve, SeedCurve
 from crlbench.pages.reproduce import command
 from crlbench.site.facets import badge_words
-from crlbench.site.pages import Kept, Made, Page, run_path
+from crlbench.site.pages import Kept, Made, Page, run_path, samples_path
+from crlbench.site.samples import has_samples
 from crlbench.site.source import Site, StoredBoard
 from crlbench.stats.measures import ID
 from crlbench.verdict.attempts import Attempts, key_of
@@ -94,7 +95,7 @@ def run_data(stored: StoredBoard, entry: Entry, task: str) -> dict[str, Any]:
         "curves": _curves(task_summary, beside, f"{entry.model} {entry.recipe}"),
         "arrival": _arrival(part, task),
         "seeds": _seeds(task_summary),
-        "item": _item(part, real),
+        "item": _item(part, real) | {"viewer": _viewer(stored, entry, task, every)},
         "identities": [_identity(run, stored.archive.attempts(run)) for run in every],
         "machine": machine(real or every),
         "environment": page_costs.environment_panel(every),
@@ -169,6 +170,15 @@ def _item(entry: Entry, real: Sequence[Run]) -> dict[str, Any]:
         "failures": page_failures.failures(entry, real),
         "costs": page_costs.costs(real),
     }
+
+
+def _viewer(
+    stored: StoredBoard, entry: Entry, task: str, runs: Sequence[Run]
+) -> str | None:
+    """Where all stored completions of the task are; None without any."""
+    if not has_samples(runs):
+        return None
+    return f"{samples_path(stored.id, entry.model, entry.recipe)}#task={task}"
 
 
 def _tiles(entry: Entry, task: TaskSummary) -> list[dict[str, str]]:

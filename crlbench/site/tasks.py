@@ -13,7 +13,7 @@ from crlbench.contract.task_card import TaskCard
 from crlbench.disk import rowfiles
 from crlbench.disk.hashing import digest
 from crlbench.site.cache import digest_files
-from crlbench.site.pages import Keyed, Made, Page, task_path
+from crlbench.site.pages import Keyed, Made, Page, task_json_path, task_path
 from crlbench.site.source import Site, StoredBoard
 from crlbench.verdict.entry import Entry
 
@@ -59,10 +59,9 @@ class Learner:
 
 def pages(site: Site) -> Iterator[Made]:
     """The list of tasks, and a page for each of the catalogue or of the results."""
-    cards = {name: _card(site, name) for name in site.catalog.list("task")}
-    learners = _learners(site)
-    names = sorted({*cards, *learners})
-    rows = [_task_row(name, cards.get(name), learners.get(name, ())) for name in names]
+    cards, learning = frozen_cards(site), learners(site)
+    names = sorted({*cards, *learning})
+    rows = [_task_row(name, cards.get(name), learning.get(name, ())) for name in names]
     yield Page(
         path=INDEX,
         template="tasks.html.j2",
@@ -74,7 +73,7 @@ def pages(site: Site) -> Iterator[Made]:
         scripts=("static/tables.js", "static/list.js"),
     )
     for name in names:
-        given = (name, cards.get(name), learners.get(name, ()))
+        given = (name, cards.get(name), learning.get(name, ()))
         yield Keyed(_key(site, *given), partial(_page, site, *given))
 
 
@@ -100,12 +99,17 @@ def _files(site: Site, name: str, card: TaskCard) -> list[str]:
     return [digest_files([path], path.parent) for path in paths]
 
 
-def _card(site: Site, name: str) -> TaskCard | None:
-    """What a task says of itself; None for a draft, which was never frozen."""
-    return None if site.catalog.rows_state(name) == "draft" else site.catalog.task_card(name)
+def frozen_cards(site: Site) -> dict[str, TaskCard | None]:
+    """What each task of the catalogue says of itself; None for a draft, which was never frozen."""
+    catalog = site.catalog
+    return {
+        name: None if catalog.rows_state(name) == "draft" else catalog.task_card(name)
+        for name in catalog.list("task")
+    }
 
 
-def _learners(site: Site) -> dict[str, list[Learner]]:
+def learners(site: Site) -> dict[str, list[Learner]]:
+    """By task the entries that were run on it."""
     by_task: dict[str, list[Learner]] = {}
     for stored in site.boards:
         for entry in stored.board.entries:
@@ -155,6 +159,7 @@ def _page(
             "boards": _boards(name, learners),
         },
         section="tasks",
+        document=task_json_path(name),
     )
 
 

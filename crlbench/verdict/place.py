@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from crlbench.stats.intervals import MIN_SEEDS_TOGETHER
+from crlbench.stats.tiers import Ranking
 from crlbench.verdict.board import Board, rank_entries
 from crlbench.verdict.design_rows import ranks_new
 from crlbench.verdict.entry import Entry
+
+NOTHING_RANKS = "No stored entry of this recipe and these conditions ranks."
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,7 @@ class Place:
     counts: bool
     """Whether it has what a rank needs; else it is a preview."""
     nearest: str
-    """Name of the stored entry with the nearest score."""
+    """Name of the stored entry with the nearest score; empty where there is no other."""
 
     def sentence(self, name: str) -> str:
         """The place in words."""
@@ -49,7 +52,7 @@ def find_place(entry: Entry, stored: Board) -> Place | str:
         if one.recipe == entry.recipe and one.ranks and one.name != entry.name
     ]
     if not others or stored.unranked or ranks_new(entry):
-        return "No stored entry of this recipe and these conditions ranks."
+        return NOTHING_RANKS
     if entry.absent or entry.n < MIN_SEEDS_TOGETHER or entry.axes["efficiency"].value is None:
         return (
             f"A place among the {len(others)} stored entries needs {MIN_SEEDS_TOGETHER} seeds of "
@@ -60,17 +63,31 @@ def find_place(entry: Entry, stored: Board) -> Place | str:
     ranking = rank_entries(
         "efficiency", entry.recipe, [*others, as_ranked], None, replicates
     ).ranking
+    return _place(ranking, entry) or NOTHING_RANKS
+
+
+def stored_place(entry: Entry, stored: Board) -> Place | str:
+    """The place of a stored entry on its own board: its rank, or where it would stand.
+
+    Under protocol CRL-2 a checkpoint has the place of its design.
+    """
+    ranking = stored.rankings[entry.recipe]["efficiency"].ranking
+    return _place(ranking, entry) or find_place(entry, stored)
+
+
+def _place(ranking: Ranking, entry: Entry) -> Place | None:
     standing = ranking.standing(entry.name)
     if standing is None:
-        return "No stored entry of this recipe and these conditions ranks."
+        return None
     nearest = min(
-        (one for one in ranking.standings if one.model != entry.name),
+        (one for one in ranking.standings if one is not standing),
         key=lambda one: (abs(one.estimate - standing.estimate), one.model),
+        default=None,
     )
     return Place(
         tier=standing.tier,
         ranks=standing.ranks,
         of=len(ranking.standings),
-        counts=entry.ranks,
-        nearest=nearest.model,
+        counts=entry.ranks or standing.model != entry.name,
+        nearest="" if nearest is None else ranking.first_member(nearest.model),
     )

@@ -59,18 +59,34 @@
   window.addEventListener("hashchange", reveal);
   reveal();
 
-  document.querySelectorAll("[data-copy-link]").forEach(function (copy) {
+  /** A button that copies a text, and says whether it did. */
+  function copying(copy, text, done, failed) {
     var label = copy.textContent;
     copy.setAttribute("aria-live", "polite");
     copy.addEventListener("click", function () {
       Promise.resolve().then(function () {
-        return navigator.clipboard.writeText(location.href);
+        return navigator.clipboard.writeText(text());
       }).then(
-        function () { copy.textContent = "Link copied"; },
-        function () { copy.textContent = "Copy it from the address bar"; }
+        function () { copy.textContent = done; },
+        function () { copy.textContent = failed(); }
       ).then(function () {
         setTimeout(function () { copy.textContent = label; }, 2500);
       });
+    });
+  }
+
+  document.querySelectorAll("[data-copy-link]").forEach(function (copy) {
+    copying(copy, function () { return location.href; }, "Link copied", function () {
+      return "Copy it from the address bar";
+    });
+  });
+
+  document.querySelectorAll("[data-copy-text]").forEach(function (copy) {
+    var source = document.getElementById(copy.dataset.copyText);
+    copy.hidden = false;
+    copying(copy, function () { return source.textContent; }, "Copied", function () {
+      getSelection().selectAllChildren(source);
+      return "Selected: copy it with the keyboard";
     });
   });
 })();

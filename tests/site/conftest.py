@@ -23,6 +23,9 @@ from tests.site.browser import BELOW, Guest, Visitor, served
 from tests.site.simulated import write_results, write_strange_results
 from tests.support.shared import made_once
 
+KEPT = {"runs": "run.html.j2", "samples": "samples.html.j2"}
+"""Templates of the pages that are kept with an entry, by their folder."""
+
 
 class Kind(NamedTuple):
     """The page that stands for all of a template."""
@@ -60,7 +63,7 @@ def made(
 def kinds(site: Site, files: Mapping[str, bytes]) -> Mapping[str, Kind]:
     """Of every template the page with the most bytes."""
     kept = {
-        one.path: Page(one.path, "run.html.j2", "", "", section="board")
+        one.path: Page(one.path, KEPT[one.path.partition("/")[0]], "", "", section="board")
         for one in whole(parts(site))
         if isinstance(one, Kept)
     }

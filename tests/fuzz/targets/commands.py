@@ -27,7 +27,7 @@ LINES = (
     "list tracks",
     "list recipes --catalog cat",
     "list runs --out runs",
-    "show model tiny-llama",
+    "show model qwen3-0.6b",
     "show model org/name@0123456789012345678901234567890123456789",
     "show task addition --prompts 2",
     "show recipe grpo+clip.high=0.28",
