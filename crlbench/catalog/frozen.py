@@ -26,6 +26,7 @@ from crlbench.disk.seal import is_sealed
 from crlbench.errors import CrlbenchError, EnvironmentUnfit, ValidationError, unknown_name
 from crlbench.reward.env import Environment
 from crlbench.reward.extract import last_line
+from crlbench.reward.limited import bounded, limited
 
 PACKAGE = Path(__file__).resolve().parents[1]
 BUILDING = (
@@ -143,6 +144,8 @@ class Task:
         if self.card.golds:
             return row["answer"]
         make = getattr(self.code, "gold", None)
+        if make is not None and self.card.kind == "environment":
+            make = bounded(make)
         return None if make is None else make(row["answer"])
 
     def verify(self, text: str, answer: str) -> Any:
@@ -218,11 +221,15 @@ class Task:
 
     @cached_property
     def _verify(self) -> Callable[[str, str], Any]:
-        return entry_point(self.code, self.card.verifier.entry)
+        return self._judge(self.card.verifier.entry)
 
     @cached_property
     def _audit(self) -> Callable[[str, str], float]:
-        return entry_point(self.code, self.card.verifier.audit)
+        return self._judge(self.card.verifier.audit)
+
+    def _judge(self, name: str) -> Callable[[str, str], Any]:
+        function = entry_point(self.code, name)
+        return bounded(function) if self.card.kind == "environment" else function
 
     def _split_bytes(self, split: str) -> bytes:
         if split not in self._bytes:
@@ -431,7 +438,8 @@ ENVIRONMENT = "ENVIRONMENT"
 
 
 def environment_of(module: types.ModuleType) -> Environment:
-    """The environment that a task's code defines.
+    """The environment that a task's code defines; its functions return in time or say where they
+    do not.
 
     Raises:
         ValidationError: it defines none.
@@ -442,7 +450,7 @@ def environment_of(module: types.ModuleType) -> Environment:
             f"{module.__file__}: CARD says kind 'environment', so {ENVIRONMENT} must be an"
             f" Environment of crlbench.reward.env; it is {type(found).__name__}."
         )
-    return found
+    return limited(found)
 
 
 def entry_point(module: types.ModuleType, name: str) -> Callable[..., Any]:

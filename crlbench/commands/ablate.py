@@ -59,7 +59,7 @@ def run(options: Namespace) -> int:
     from crlbench.commands.settings import resolve
     from crlbench.commands.study_file import study_of
     from crlbench.contract.study import STUDY_NAME
-    from crlbench.doctor.preflight import check_models
+    from crlbench.doctor.preflight import check_models, check_readers
     from crlbench.run.archive import open_board
     from crlbench.run.store import check_writable, write_json
 
@@ -77,6 +77,7 @@ def run(options: Namespace) -> int:
     plan = design(study, cards, start, conditions, settings)
     for reasons in dict.fromkeys(map(tuple, plan.reasons.values())):
         say_division(track.id, reasons, settings)
+    check_readers(plan.cards, plan.board, catalog, admitted)
     job = Job(settings, catalog, plan.board, plan.plans, plan.cards, admitted)
     if settings.dry_run:
         from crlbench.commands.dry_run import dry_run

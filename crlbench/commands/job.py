@@ -31,7 +31,7 @@ from crlbench.contract.experience import FROZEN, leaves_of, source_of, why_open
 from crlbench.contract.model_card import ModelCard
 from crlbench.disk import switches
 from crlbench.disk.files import expanded
-from crlbench.doctor.preflight import at_hand, check_board, check_models
+from crlbench.doctor.preflight import at_hand, check_board, check_models, check_readers
 from crlbench.errors import EnvironmentUnfit, UsageError
 from crlbench.launch.devices import Place, follow, hosting
 from crlbench.run.archive import open_board
@@ -100,6 +100,7 @@ def declare(options: Namespace, request: TrainingRequest) -> Job:
     recipe = choose(settings.recipe, catalog)
     require_fetched(cards.values(), options.home)
     cards, admitted = admit_unlisted(cards, download=not settings.dry_run)
+    check_readers(cards.values(), board, catalog, admitted)
     plans = [plan_of(board, model, recipe, tasks, settings, catalog) for model in cards.items()]
     _check_devices(settings, board, list(cards.values()), recipe.recipe)
     say_division(request.track, [*request.reasons, *opening(recipe)], settings)

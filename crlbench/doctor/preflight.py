@@ -17,6 +17,7 @@ from crlbench.catalog.frozen import Task
 from crlbench.contract.conditions import Conditions
 from crlbench.contract.model_card import ModelCard, check_pinned
 from crlbench.disk import rowfiles
+from crlbench.doctor.episodes import check_environment
 from crlbench.errors import CrlbenchError, ValidationError
 from crlbench.run.plan import Board
 from crlbench.suite.golds import gold_score, rejected
@@ -33,7 +34,8 @@ def check_board(board: Board, trained: Sequence[str], catalog: Catalog) -> None:
 
     Raises:
         ValidationError: a malformed row (file, line and field), a level that a task does not
-            have, too few training prompts, or a row whose own answer the verifier rejects.
+            have, too few training prompts, an environment that cannot be played, or a row whose
+            own answer the verifier rejects.
         EnvironmentUnfit: this machine lacks what a verifier needs.
     """
     for name in board.tasks:
@@ -42,6 +44,8 @@ def check_board(board: Board, trained: Sequence[str], catalog: Catalog) -> None:
             task.rows(split)
         if name in trained:
             check_training(task, board.conditions)
+        if task.card.kind == "environment":
+            check_environment(task)
         check_golds(task)
 
 
@@ -84,6 +88,36 @@ def check_models(
         reader = (by_digest.get(card.digest) or admit(card, whole=True)).reader
         for name in board.tasks:
             check_context(catalog.load_task(name), reader, board.conditions)
+
+
+def check_readers(
+    cards: Iterable[ModelCard], board: Board, catalog: Catalog, admitted: Sequence[Admitted] = ()
+) -> None:
+    """Refuse models that cannot read the episodes of a board, as far as their files are at hand.
+
+    Args:
+        admitted: models whose checkpoints were asked already.
+
+    Raises:
+        ValidationError: the model, and why: the longest episode and its context, a chat template
+            that drops calls of tools, or turns that no token ends.
+    """
+    tasks = [catalog.load_task(name) for name in board.tasks]
+    played = [task for task in tasks if task.card.kind == "environment"]
+    if not played:
+        return
+    from crlbench.policy.weights.load import load_reader
+    from crlbench.run.admission import locate
+    from crlbench.run.subject import check_context
+
+    readers = {one.card.digest: one.reader for one in admitted}
+    for card in filter(at_hand, cards):
+        reader = readers.get(card.digest) or load_reader(card, locate(card))
+        for task in played:
+            try:
+                check_context(task, reader, board.conditions)
+            except ValidationError as error:
+                raise ValidationError(f"model '{card.slug}': {error}") from error
 
 
 def check_training(task: Task, conditions: Conditions) -> None:

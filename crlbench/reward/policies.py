@@ -10,10 +10,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from crlbench import seeding
+from crlbench.errors import ValidationError
 from crlbench.reward.env import (
     Environment,
     Position,
     Start,
+    broken,
     read_start,
     read_transcript,
 )
@@ -63,12 +65,28 @@ def repeat(text: str) -> Policy:
     return lambda environment, position, turn: text
 
 
+def legal_texts(environment: Environment, state: str) -> tuple[str, ...]:
+    """The texts that an environment lists as legal in a state; none where it lists none.
+
+    Raises:
+        ValidationError: ``legal`` raised, or returned something else than texts.
+    """
+    if environment.legal is None:
+        return ()
+    try:
+        texts = environment.legal(json.loads(state))
+    except Exception as error:  # the task's own code may raise anything
+        raise ValidationError(f"legal raised {type(error).__name__}: {error}") from error
+    if not isinstance(texts, tuple) or not all(type(text) is str for text in texts):
+        raise broken("legal", texts, "a tuple of texts")
+    return texts
+
+
 def random_legal(name: str) -> Policy:
     """Says a legal text, drawn at random by a key of its own."""
 
     def policy(environment: Environment, position: Position, turn: int) -> str:
-        assert environment.legal is not None
-        texts = environment.legal(json.loads(position.state))
+        texts = legal_texts(environment, position.state)
         return seeding.rng(0, "random legal", name, turn).choice(texts) if texts else ""
 
     return policy

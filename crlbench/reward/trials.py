@@ -17,14 +17,17 @@ from crlbench.reward.env import (
     Said,
     Start,
     Step,
+    broken,
     canonical,
     read_start,
+    said_value,
     transcript,
 )
 from crlbench.reward.playing import open_episode, take_turn
 from crlbench.reward.policies import (
     Policy,
     echo,
+    legal_texts,
     null_scores,
     random_legal,
     recite,
@@ -35,6 +38,8 @@ from crlbench.reward.tools import read_text
 
 DICE = "a trial"
 """The key of everything that is drawn in a trial."""
+STUBBORN = 16
+"""Legal texts that are said again and again."""
 SHOWN = 300
 """Characters of what a function raised."""
 
@@ -83,20 +88,23 @@ def reached(
 def steps(environment: Environment, cases: Sequence[Sequence[Any]]) -> list[list[Any]]:
     """[what the functions return, names of those that changed an argument] for (state, seat, text).
 
-    A function that raises returns what it raised.
+    A function that raises returns what it raised. What was said is an argument of ``step``, with
+    all that its calls hold.
     """
     return [_step(environment, *case) for case in cases]
 
 
 def _step(environment: Environment, state: str, seat: int, text: str) -> list[Any]:
     found, changed = [], []
+    said = read_text(environment, text)
+    before = canonical(said_value(said))
     arguments: dict[str, tuple[Any, ...]] = {
         "mover": (),
         "observe": (seat,),
         "news": (seat,),
         "legal": (),
         "score": (),
-        "step": (read_text(environment, text), Draw(DICE, "step", 0)),
+        "step": (said, Draw(DICE, "step", 0)),
     }
     for name, rest in arguments.items():
         function, given = getattr(environment, name), json.loads(state)
@@ -107,9 +115,17 @@ def _step(environment: Environment, state: str, seat: int, text: str) -> list[An
             found.append([name, repr(_sorted(value))])
         except Exception as error:  # the task's own code may raise anything
             found.append([name, f"raised {type(error).__name__}: {error}"[:SHOWN]])
-        if canonical(given) != state:
+        if _text_of(given) != state or _text_of(said_value(said)) != before:
             changed.append(name)
     return [found, changed]
+
+
+def _text_of(value: Any) -> str:
+    """The canonical text of an argument after a call; "" where it is JSON data no more."""
+    try:
+        return canonical(value)
+    except (TypeError, ValueError, RecursionError):
+        return ""
 
 
 def _sorted(value: Any) -> Any:
@@ -149,14 +165,17 @@ def endings(
 ) -> list[str]:
     """What keeps episodes from ending by their own rules in time; "" where nothing does.
 
-    Each start is played by the policies that know nothing, by its gold and by one of the texts.
+    Each start is played by the policies that know nothing, by its gold, by one of the texts, and
+    by each of the first texts that are legal at its beginning, said in every turn.
     """
     longer = replace(environment, max_turns=environment.max_turns + 1)
     problems = []
     for number, (answer, gold) in enumerate(zip(answers, golds, strict=True)):
         start = read_start(answer)
         policies = [repeat(""), echo, recite(texts_of(gold)), repeat(texts[number % len(texts)])]
-        policies += [] if environment.legal is None else [random_legal(f"ends/{number}")]
+        if environment.legal is not None:
+            listed = legal_texts(environment, open_episode(environment, start).state)
+            policies += [random_legal(f"ends/{number}"), *map(repeat, listed[:STUBBORN])]
         problems += [_ending(longer, start, policy, environment.max_turns) for policy in policies]
     return [problem for problem in problems if problem]
 
@@ -201,7 +220,7 @@ def _slipping(texts: Sequence[str], place: int, pool: Sequence[str], draw: rando
             return right
         listed = pool
         if environment.legal is not None:
-            listed = environment.legal(json.loads(position.state))
+            listed = legal_texts(environment, position.state)
         others = [text for text in listed if text != right]
         return draw.choice(others) if others else right
 
@@ -220,13 +239,14 @@ def _played(environment: Environment, start: Start, policy: Policy) -> tuple[Pos
 def leaks(environment: Environment, cases: Sequence[Sequence[Any]]) -> list[str]:
     """Fields that a seat may not see and that change what it is told, for (state, seat, other).
 
-    Each hidden field takes the value that it has in the other state.
+    Each hidden field takes the value that it has in the other state. A field that no state has
+    hides nothing, and is named too.
     """
-    problems = []
+    problems, absent = [], {}
     for state, seat, other in cases:
-        assert environment.hidden is not None
         here, there = json.loads(state), json.loads(other)
-        for name in environment.hidden(json.loads(state), seat):
+        for name in _hidden(environment, state, seat):
+            absent[name] = absent.get(name, True) and name not in here
             changed = here | ({name: there[name]} if name in there else {})
             for function in (environment.observe, environment.news):
                 if function is None:
@@ -234,8 +254,33 @@ def leaks(environment: Environment, cases: Sequence[Sequence[Any]]) -> list[str]
                 before = function(json.loads(state), seat)
                 after = function(json.loads(canonical(changed)), seat)
                 if before != after:
-                    problems.append(f"{name!r} of {state:.{SHOWN}}: {before!r} and {after!r}")
-    return problems
+                    told = _difference(before, after)
+                    problems.append(f"{name!r} is hidden and told in {state:.{SHOWN}}: {told}")
+    fields = [name for name, is_absent in absent.items() if is_absent]
+    return problems + [f"{name!r} is hidden, and no reached state has it" for name in fields]
+
+
+def _difference(before: Any, after: Any) -> str:
+    """The first message that differs, of two observations; both whole where none does."""
+    if isinstance(before, list) and isinstance(after, list):
+        for one, other in zip(before, after, strict=False):
+            if one != other:
+                before, after = one, other
+                break
+    return f"{before!r:.{SHOWN}} and {after!r:.{SHOWN}}"
+
+
+def _hidden(environment: Environment, state: str, seat: int) -> tuple[str, ...]:
+    """The fields of a state that a seat may not see.
+
+    Raises:
+        ValidationError: ``hidden`` returned something else than names.
+    """
+    assert environment.hidden is not None
+    names = environment.hidden(json.loads(state), seat)
+    if not isinstance(names, tuple) or not all(type(name) is str for name in names):
+        raise broken("hidden", names, "a tuple of names of fields")
+    return names
 
 
 def scripted(environment: Environment, cases: Sequence[Sequence[Any]]) -> list[str]:
@@ -246,7 +291,7 @@ def scripted(environment: Environment, cases: Sequence[Sequence[Any]]) -> list[s
             assert environment.rival is not None
             text = environment.rival(name, json.loads(state), Draw(DICE, "rival", 0))
             step = environment.step(json.loads(state), Said(text), Draw(DICE, "step", 0))
-            listed = environment.legal is None or text in environment.legal(json.loads(state))
+            listed = environment.legal is None or text in legal_texts(environment, state)
             if step.fault or not listed:
                 why = step.fault or "it is not in the list of legal texts"
                 problems.append(f"{name} says {text!r} in {state:.{SHOWN}}: {why}")
@@ -257,8 +302,7 @@ def listed(environment: Environment, cases: Sequence[Sequence[Any]]) -> list[str
     """Texts that are listed as legal in (state, seat) and are a fault there."""
     problems = []
     for state, _ in cases:
-        texts = () if environment.legal is None else environment.legal(json.loads(state))
-        for text in texts:
+        for text in legal_texts(environment, state):
             said = read_text(environment, text)
             step = environment.step(json.loads(state), said, Draw(DICE, "step", 0))
             if step.fault:

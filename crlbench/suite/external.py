@@ -180,8 +180,22 @@ def split_files(
 
 
 def lines(rows: Rows) -> bytes:
-    """Rows as a split file holds them."""
-    return "".join(json.dumps(row, ensure_ascii=True) + "\n" for row in rows).encode()
+    """Rows as a split file holds them.
+
+    Raises:
+        ValidationError: one of them is no JSON data.
+    """
+    return "".join(map(_line, rows)).encode()
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(row, ensure_ascii=True) + "\n"
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValidationError(
+            f"{row['id']}: a row is JSON data, and {error}. It holds messages, answer, level, "
+            "template, key and meta."
+        ) from error
 
 
 def put_in_place(target: Path, splits: Mapping[str, bytes], files: Mapping[str, bytes]) -> None:

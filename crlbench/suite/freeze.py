@@ -9,6 +9,7 @@ from __future__ import annotations
 import types
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -26,6 +27,7 @@ from crlbench.disk.names import CODE, FROZEN
 from crlbench.disk.toml import dump_toml
 from crlbench.errors import EnvironmentUnfit, ValidationError
 from crlbench.reward import policies
+from crlbench.reward.limited import bounded
 from crlbench.reward.score import outcomes
 from crlbench.suite import external, learned, pairs, rehearsal, versions
 from crlbench.suite.golds import gold_scores, rejected, require_null_texts
@@ -267,9 +269,12 @@ def _split_facts(
 ) -> dict[str, Any]:
     verify, name = frozen.entry_point(code, "verify"), code.CARD["name"]
     answers, kind = [row["answer"] for row in rows], _kind(code)
+    if kind == "environment":
+        verify = bounded(verify)
     completions = _completions(code, rows)
-    gold = gold_scores(kind, verify, completions, answers, name)
-    nulls = _nulls(code, rows, completions)
+    with _placed(code, split):
+        gold = gold_scores(kind, verify, completions, answers, name)
+        nulls = _nulls(code, rows, completions)
     wrong = [row["id"] for row, one in zip(rows, gold, strict=True) if rejected(kind, one)]
     if wrong:
         raise ValidationError(
@@ -296,9 +301,16 @@ def _split_facts(
     }
 
 
-def _completions(
-    code: types.ModuleType, rows: Sequence[dict[str, Any]]
-) -> Sequence[str | None]:
+@contextmanager
+def _placed(code: types.ModuleType, split: str) -> Iterator[None]:
+    """Names the file and the split in what is wrong with a task's functions."""
+    try:
+        yield
+    except ValidationError as error:
+        raise ValidationError(f"{code.__file__}: {split}: {error}") from error
+
+
+def _completions(code: types.ModuleType, rows: Sequence[dict[str, Any]]) -> Sequence[str | None]:
     """The gold completion of each row; None where the task says none."""
     if _kind(code) == "environment":
         return rehearsal.golds_of(code, rows)

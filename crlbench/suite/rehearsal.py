@@ -11,6 +11,7 @@ from typing import Any
 from crlbench.catalog.frozen import ENVIRONMENT, entry_point, environment_of
 from crlbench.errors import ValidationError
 from crlbench.reward.env import Environment, read_start, read_transcript
+from crlbench.reward.limited import bounded
 from crlbench.reward.playing import open_episode, take_turn
 
 ROWS = 8
@@ -42,7 +43,7 @@ def golds_of(code: types.ModuleType, rows: Sequence[Mapping[str, Any]]) -> list[
         ValidationError: ``gold`` is missing, raises, or returns no whole episode; or the
             environment breaks a rule of its kind.
     """
-    gold, environment, found = entry_point(code, "gold"), environment_of(code), []
+    gold, environment, found = bounded(entry_point(code, "gold")), environment_of(code), []
     for number, row in enumerate(rows):
         try:
             found.append(gold(row["answer"]))

@@ -254,6 +254,18 @@ def test_the_study_of_chains_has_eight_contenders_that_run_once() -> None:
     assert len({plan.body["fingerprint"] for plan in found.plans}) == 1
 
 
+def test_the_study_of_turns_changes_one_part_at_a_time() -> None:
+    found = designed("--study", str(STUDIES / "step-token.toml"))
+    parts = {c.name: {change.field for arm in c.arms for change in arm.changes}
+             for c in found.study.comparisons}  # fmt: skip
+    assert parts == {
+        "step-token": {"advantage"}, "step-ppo": {"advantage", "normalize"}, "weight": {"aggregate"}
+    }
+    assert sum(len(plan.cells) for plan in found.plans) == 5 * 10
+    assert {cell.task for plan in found.plans for cell in plan.cells} == {"relay-sum"}
+    assert len({plan.body["fingerprint"] for plan in found.plans}) == 1
+
+
 @pytest.mark.slow
 def test_a_study_can_be_narrowed_and_widened() -> None:
     study = ["--study", str(STUDIES / "tricks-or-traps.toml")]

@@ -66,7 +66,7 @@ CODE: dict[str, tuple[str, str, list[Change]]] = {
     ),
     "the view tells the last bit": (
         "no-leak",
-        "hidden is 'hidden' of",
+        "'hidden' is hidden and told in",
         [(VIEW, VIEW + "    view += \".\" * (state[\"hidden\"] % 2)\n")],
     ),
     "what is listed is no number of the range": (

@@ -33,20 +33,24 @@ BLIND_SHARE = 0.2
 """Share of the way from floor to ceiling that texts may go which are said without looking."""
 
 
-def check_step_purity(task: Task, level: Level = "full") -> Finding:
+def check_step_purity(task: Task, level: Level = "full", elsewhere: bool = True) -> Finding:
     """A function of the environment says the same again, in another order and in another process,
-    and leaves its arguments as they were."""
+    and leaves its arguments as they were.
+
+    Args:
+        elsewhere: whether another process is asked too.
+    """
     cases = _cases(task, level, [*battery(["1"]).values()][:: 4 if level == "full" else 16])
     first, again = _try(task, "steps", cases), _try(task, "steps", cases[::-1])[::-1]
-    elsewhere = ask_elsewhere(task, "tried", "steps", cases)
+    others = [again, *([ask_elsewhere(task, "tried", "steps", cases)] if elsewhere else [])]
     finding = Finding(figures={"cases": len(cases)})
-    for (state, _, text), a, b, c in zip(cases, first, again, elsewhere, strict=True):
+    for number, ((state, _, text), a) in enumerate(zip(cases, first, strict=True)):
         place = f"for {text[:40]!r} in {state[:120]}"
         for name in a[1]:
             finding.problems.append(f"{name} changes its argument, {place}")
         finding.problems += [
             f"{name}: {one!r:.80} and then {other!r:.80}, {place}"
-            for there in (b, c)
+            for there in (other[number] for other in others)
             for (name, one), (_, other) in zip(a[0], there[0], strict=True)
             if one != other
         ]
@@ -227,7 +231,7 @@ def check_leaks(task: Task, level: Level = "full") -> Finding:
         for other in (states[number - 1], states[number - len(states) // 2])
     ]
     problems = _try(task, "leaks", cases)
-    return Finding([f"hidden is {problem}" for problem in problems], {"pairs": len(cases)})
+    return Finding(problems, {"pairs": len(cases)})
 
 
 def check_panel(task: Task, level: Level = "full") -> Finding:
