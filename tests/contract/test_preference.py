@@ -52,10 +52,10 @@ def test_every_field_of_the_group_is_a_leaf() -> None:
     one = track("preference")
     control = control_leaves(one, one.conditions, {})
     names = {leaf for leaf in control if leaf.startswith("conditions.preference.")}
-    fields = ("demos", "prompts", "per_prompt", "labels", "labeller", "shared")
+    fields = ("demos", "prompts", "per_prompt", "labels", "labeller", "shared", "flops")
     assert names == {f"conditions.preference.{field}" for field in fields}
     assert Conditions.model_validate(stated_conditions(control)) == one.conditions
-    for field, value in {"demos": "64", "labeller": '"gold:flip=0.1"'}.items():
+    for field, value in {"demos": "64", "labeller": '"gold:flip=0.1"', "flops": "5"}.items():
         other = override(one.conditions, {f"preference.{field}": value})
         moved = control_leaves(one, other, {})
         assert fingerprint(moved) != fingerprint(control)

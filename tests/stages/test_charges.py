@@ -13,6 +13,9 @@ import numpy as np
 import pytest
 
 from crlbench.contract.records import RunRecord, Status
+from crlbench.proof.bands import BANDS
+from crlbench.proof.likeness import Stored, differences
+from crlbench.proof.replay import Trace
 from crlbench.stages import chain as chains
 from crlbench.train.module import PolicyOptimization
 from crlbench.train.supervised import SupervisedTuning
@@ -130,6 +133,38 @@ def test_a_ledger_that_was_taken_out_or_put_into_another_recipe_is_found(counted
         assert "charges" in audit(counted.out)
     with rewritten(place, counted.record.model_copy(update={"lineage": None}).sealed()):
         assert {"lineage", "ledger"} <= {*audit(counted.out)}
+
+
+def test_a_product_of_before_the_ledger_leaves_a_sound_record_without_a_sum(
+    counted: Counted,
+) -> None:
+    (place,) = counted.out.rglob("record.json")
+    lineage = list(counted.record.lineage or ())
+    lineage[0] = lineage[0].model_copy(update={"ledger": None})
+    older = counted.record.model_copy(update={"lineage": tuple(lineage), "charges": None})
+    assert "ledger" not in older.model_dump(mode="json")["lineage"][0]
+    with rewritten(place, older.sealed()):
+        assert audit(counted.out) == []
+
+
+def test_a_replay_finds_stages_that_say_less_than_they_consumed(counted: Counted) -> None:
+    """Contexts stand nowhere else in a record: whoever changes all of them is found by a replay."""
+    record = counted.record
+    stored = Stored(record, [], lambda ref, field: np.zeros(0))
+    trace = Trace(
+        status=record.status, environment=record.environment,
+        source=record.crlbench.source_tree_sha256, digests=[], health={"iteration": []},
+        curve=[], items={}, lineage=record.lineage or (),
+    )  # fmt: skip
+
+    def found(one: RunRecord) -> list[str]:
+        beside = replace(stored, record=one)
+        band, rows = BANDS[record.fingerprint.leaves["conditions.hardware.precision"]], 32
+        return [d.tensor for d in differences(beside, trace, band, rows)]
+
+    assert "lineage.pairs.ledger" not in found(record)
+    path = "lineage/1/ledger/points/0/models/policy/sampled/contexts"
+    assert "lineage.pairs.ledger" in found(forged(record, path, 2))
 
 
 def area(spent: list[float], u: list[float], budget: float) -> float:
