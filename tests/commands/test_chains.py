@@ -44,6 +44,26 @@ def test_a_dry_run_says_what_each_stage_costs(
     assert not list(tmp_path.rglob("record.json")) and not list(tmp_path.rglob("artefacts"))
 
 
+@pytest.mark.parametrize(
+    ("flip", "leaf"),
+    [
+        ("sft.epochs=3", "sft.epochs is 3"),
+        ("sft.batch=8", "sft.batch is 8"),
+        ("sft.learning_rate=1e-3", "sft.learning_rate is 0.001"),
+        ("sft.recipe.likelihood=sequence-nll", "sft.recipe is 'sft+likelihood=sequence-nll'"),
+        ("pairs.policy=start", "pairs.policy is 'start'"),
+        ("pairs.pairing=all-ordered", "pairs.pairing is 'all-ordered'"),
+    ],
+)
+def test_a_chain_that_spells_a_shared_stage_otherwise_is_refused_by_the_field(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flip: str, leaf: str
+) -> None:
+    assert evaluate(tmp_path / "runs", f"rlhf+{flip}", "--seeds", "1", "-q") == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert leaf in said and "(conditions.preference.shared)" in said, said
+    assert not (tmp_path / "runs").exists()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", ["sft-dpo", "online-dpo", "bon"])
 def test_a_smoke_run_is_verified_with_all_its_stages(
