@@ -68,6 +68,15 @@ def memory(size: float | None) -> str:
     return f"{size:.0f} bytes"
 
 
+def energy(joules: float | None) -> str:
+    """Joules as ``1.24 kJ``; a dash for None."""
+    if joules is None:
+        return NONE
+    unit, factor = ("MJ", 1e6) if joules >= 1e6 else ("kJ", 1e3) if joules >= 1e3 else ("J", 1.0)
+    scaled = joules / factor
+    return f"{number(scaled, 0 if scaled >= 100 else 1 if scaled >= 10 else 2)} {unit}"
+
+
 def duration(seconds: float | None) -> str:
     """A stretch of time as ``42 s``, ``12 min 5 s`` or ``3 h 20 min``; a dash for None."""
     if seconds is None:

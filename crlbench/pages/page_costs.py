@@ -24,10 +24,13 @@ def costs(runs: Sequence[Run]) -> dict[str, Any]:
     """Per task and in all what the runs of one entry and arm cost, every run by itself, and the
     stages of a chain."""
     pairs = [(run.record, measure_cost(run.record)) for run in runs]
-    tasks = groupby(pairs, key=lambda pair: pair[0].task.name)
+    apart = [(record, cost | {"energy": None}) for record, cost in pairs]
+    summed = apart if _overlap([record for record, _ in pairs]) else pairs
+    tasks = groupby(summed, key=lambda pair: pair[0].task.name)
     return {
         "tasks": [_cost_row(task, [cost for _, cost in group]) for task, group in tasks],
-        "total": _cost_row("All runs", [cost for _, cost in pairs]),
+        "total": _cost_row("All runs", [cost for _, cost in summed]),
+        "measures_energy": any(cost["energy"] is not None for _, cost in pairs),
         "runs": [
             _cost_row(f"{record.task.name} seed-{record.seed.index:02d}", [cost])
             for record, cost in pairs
@@ -38,7 +41,8 @@ def costs(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def measure_cost(record: RunRecord) -> dict[str, float | None]:
-    """What one run cost: counts, peak memory in bytes, wall time in seconds; None where unknown."""
+    """What one run cost: counts, peak memory in bytes, wall time in seconds, energy in joules;
+    None where unknown."""
     last = record.curve[-1] if record.curve else None
     deterministic = {name: _number(record.cost.get(name)) for name in COSTS}
     return deterministic | {
@@ -46,6 +50,7 @@ def measure_cost(record: RunRecord) -> dict[str, float | None]:
         "updates": None if last is None else float(last.updates),
         "memory": _number(record.volatile.get("peak_memory_bytes")),
         "wall": _wall(record),
+        "energy": _energy(record),
     }
 
 
@@ -60,6 +65,32 @@ def _wall(record: RunRecord) -> float | None:
         return None
     numbers = [s for s in seconds if isinstance(s, int | float)]
     return float(max(numbers)) if len(numbers) == len(seconds) else None
+
+
+def _energy(record: RunRecord) -> float | None:
+    """Joules of all kinds that counters saw; None where none was read."""
+    kinds = record.volatile.get("energy_j")
+    if not isinstance(kinds, dict) or not kinds:
+        return None
+    numbers = [_number(joules) for joules in kinds.values()]
+    return sum(n for n in numbers if n is not None) if None not in numbers else None
+
+
+def _overlap(records: Sequence[RunRecord]) -> bool:
+    """Whether two runs with energy may have trained at one time on one machine: each then counts
+    what both took."""
+    spans: dict[Any, list[tuple[float, float]]] = {}
+    for record in records:
+        if _energy(record) is None:
+            continue
+        attempts = record.volatile.get("attempts")
+        for one in attempts if isinstance(attempts, list) else [None]:
+            ends = [_number(one.get(n)) for n in ("start", "end")] if isinstance(one, dict) else []
+            if len(ends) != 2 or None in ends:
+                return True
+            spans.setdefault(str(one.get("host")), []).append((ends[0], ends[1]))
+    ordered = [sorted(times) for times in spans.values()]
+    return any(a[1] > b[0] for times in ordered for a, b in zip(times, times[1:], strict=False))
 
 
 def _cost_row(label: str, parts: Sequence[dict[str, float | None]]) -> dict[str, Any]:
@@ -81,6 +112,7 @@ def _cost_row(label: str, parts: Sequence[dict[str, float | None]]) -> dict[str,
         "flops": wording.power(total("flops_estimate")),
         "memory": wording.memory(max(peaks, default=None)),
         "wall": wording.duration(total("wall")),
+        "energy": wording.energy(total("energy")),
     }
 
 

@@ -39,6 +39,7 @@ Part = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9._-]{0,79}$")]
 """A name of what makes a class of machine, such as ``packages.torch``."""
 Switch = Annotated[str, Field(pattern=r"^[A-Za-z0-9:.,;_+-]{0,100}$")]
 Count = Annotated[int, Field(ge=1, le=100_000)]
+Joules = Annotated[float, Field(ge=0, lt=1e12, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(ge=0, lt=1e10, allow_inf_nan=False)]
 
 Event = Annotated[str, Field(pattern=r"^[a-z][a-z_]{0,39}$")]
@@ -140,6 +141,10 @@ class Volatile(Strict):
     attempts: Annotated[list[Attempt], Field(min_length=1, max_length=MAX_ATTEMPTS)]
     wall_s: list[Seconds]
     peak_memory_bytes: Annotated[int, Field(ge=1, lt=2**50)]
+    energy_j: NotRequired[
+        Annotated[dict[Literal["cpu", "dram", "gpu"], Joules], Field(min_length=1)]
+    ]
+    """What counters saw by kind, other programs included; absent where none could be read."""
 
 
 class Code(Strict):

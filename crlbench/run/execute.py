@@ -52,6 +52,7 @@ from crlbench.train.callbacks import (
     StopOnDivergence,
     StopOnRequest,
 )
+from crlbench.train.energy import counters_here
 from crlbench.train.learner import Learner
 from crlbench.train.loggers import open_loggers
 from crlbench.train.module import PolicyOptimization
@@ -206,7 +207,7 @@ def train(
     attempts = checkpoints.attempts_of(cell)
     former, state = read_checkpoint(checkpoint, attempts)
     keeper = LastCheckpoint(checkpoint, checkpoints.Stating(attempts[-1], former))
-    recorder = RunRecorder(emit, class_of(cell))
+    recorder = RunRecorder(emit, class_of(cell), counters_here(cell.device))
     stops: list[LastCheckpoint | StopOnRequest] = [keeper, StopOnRequest(should_stop, keeper)]
     if cell.until is not None:
         stops = [StopOnRequest(lambda: module.iterations_done == cell.until)]

@@ -154,6 +154,7 @@ def write_run(
             ],
             "wall_s": recorder.wall,
             "peak_memory_bytes": peak_memory(),
+            **({"energy_j": recorder.energy} if recorder.energy else {}),
         },
     ).sealed()
     store.write_json(folder / RECORD_NAME, record.model_dump(mode="json"))

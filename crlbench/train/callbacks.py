@@ -18,6 +18,7 @@ from torch import Tensor
 from crlbench.contract.conditions import Rules
 from crlbench.contract.events import Emit, progress
 from crlbench.contract.records import DIGESTED_ITERATIONS
+from crlbench.train.energy import Counter, Meter
 from crlbench.train.learner import Learner
 from crlbench.train.loggers import SCORE
 from crlbench.train.requests import Examination, Truth
@@ -38,9 +39,21 @@ class RunStopped(Exception):
 class RunRecorder(Callback):
     """Collects what the run record needs; its state travels in the checkpoint."""
 
-    def __init__(self, emit: Emit, machine: Mapping[str, Any] | None = None) -> None:
-        """``machine`` says of which class this one is; a continued run keeps its first one."""
+    def __init__(
+        self,
+        emit: Emit,
+        machine: Mapping[str, Any] | None = None,
+        counters: Sequence[Counter] = (),
+    ) -> None:
+        """
+        Args:
+            machine: of which class this one is; a continued run keeps its first one.
+            counters: those of energy that are read while it trains.
+        """
         self.emit = emit
+        self._counters = counters
+        self._meter = Meter(counters)
+        self.energy: dict[str, float] = self._meter.read()
         self.machine = dict(machine or {})
         self.health: list[dict[str, Any]] = []
         self.counts: dict[str, int] = {}
@@ -65,12 +78,15 @@ class RunRecorder(Callback):
             "totals",
             "wall",
             "charged",
+            "energy",
         )
         return {name: getattr(self, name) for name in names}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.energy = {}  # of an attempt that measured none
         for name, value in state_dict.items():
             setattr(self, name, value)
+        self._meter = Meter(self._counters, self.energy)
         self._started = time.monotonic() - (self.wall[-1] if self.wall else 0.0)
 
     def on_train_batch_end(
@@ -92,6 +108,7 @@ class RunRecorder(Callback):
         self.totals["trained_tokens"] += done.trained_tokens
         if module.iterations_done <= DIGESTED_ITERATIONS:
             self.digests.append(iteration_digest(module))
+        self.energy = self._meter.read()
         self._log(trainer, {f"train/{n}": v for n, v in figures.items() if v is not None})
         self._progress(module)
 
@@ -111,6 +128,7 @@ class RunRecorder(Callback):
         self.wall.append(time.monotonic() - self._started)
         if module.meter is not None:
             self.charged.append(module.meter.state())
+        self.energy = self._meter.read()
         self._log(trainer, {SCORE: score})
         self._progress(module)
 

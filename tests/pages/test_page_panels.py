@@ -235,6 +235,28 @@ def test_costs_are_given_per_run_and_summed(tmp_path: Path):
     assert "≈ is as the machine that trained said it, and not checked" in part
 
 
+@pytest.mark.parametrize("together", [False, True])
+def test_energy_is_summed_where_runs_trained_one_after_the_other(
+    tmp_path: Path, together: bool
+) -> None:
+    folder = write_board(tmp_path, SMALL)
+    for index, cell in enumerate(sorted(path.parent for path in folder.rglob("record.json"))):
+        start = 0.0 if together else 10.0 * index
+        attempt = {"start": start, "end": start + 10.0, "host": "one"}
+        joules = {"cpu": 1000.0 + index, "dram": 200.0}
+        rewrite(cell, volatile={"attempts": [attempt], "energy_j": joules})
+    html, _ = page_in(folder)
+    part = section(html, "cost")
+    assert "Energy ≈" in part and "1.20 kJ" in part and "there is no sum" in part
+    assert ("12.0 kJ" in part) != together
+
+
+def test_a_report_says_that_energy_was_not_measured(tmp_path: Path) -> None:
+    html, _ = page_of(tmp_path, SMALL)
+    part = section(html, "cost")
+    assert "Energy was not measured: no counter could be read" in part and "Energy ≈" not in part
+
+
 def test_a_cost_that_a_record_does_not_state_is_a_dash(tmp_path: Path):
     html, _ = page_of(tmp_path, SMALL)
     row = section(html, "cost").split("All runs 10 runs")[1]

@@ -73,6 +73,42 @@ def test_a_run_says_what_is_declared(cell: Cell) -> None:
     assert 0 <= said[-1]["score"] == train[-1]["score"] <= 1
 
 
+@pytest.mark.slow
+def test_energy_stands_in_a_record_outside_of_its_id(
+    cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from crlbench.proof.forms import Volatile
+    from crlbench.run.execute import run_cell
+    from crlbench.train import energy
+
+    domain = tmp_path / "powercap" / "intel-rapl:0"
+    domain.mkdir(parents=True)
+    for name, content in (("name", "package-0"), ("max_energy_range_uj", "262143328850")):
+        (domain / name).write_text(content)
+    shown = [0]
+
+    def spend(event: Any) -> None:
+        """Every event costs a joule."""
+        shown[0] += 1_000_000
+        (domain / "energy_uj").write_text(str(shown[0]))
+
+    spend(None)
+    monkeypatch.setattr(energy, "POWERCAP", tmp_path / "powercap")
+    measured = run_cell(cell, spend, lambda: False)
+    monkeypatch.setattr(energy, "POWERCAP", tmp_path / "away")
+    folder = cell.folder.replace("seed-00", "again")
+    plain = run_cell(cell.model_copy(update={"folder": folder}), lambda _: None, lambda: False)
+    assert measured.record_id == plain.record_id and measured.fingerprint == plain.fingerprint
+    assert "energy_j" not in plain.volatile
+    ((kind, joules),) = measured.volatile["energy_j"].items()
+    assert kind == "cpu" and 1.0 <= joules <= shown[0] / 1e6 - 1
+    for record in (measured, plain):
+        check = TypeAdapter(Volatile).validate_python
+        check(record.volatile)
+        with pytest.raises(ValueError, match="energy_j"):
+            check(record.volatile | {"energy_j": {"sun": 1.0}})
+
+
 def test_a_calibration_says_what_is_declared(cell: Cell) -> None:
     from crlbench.commands.dry_run import report_calibration
 
