@@ -19,8 +19,9 @@ import numpy as np
 
 from crlbench.contract.arms import PAID_BY_TASK
 from crlbench.contract.conditions import PROTOCOL_NAME, protocol_name
+from crlbench.contract.experience import FROZEN, source_of
 from crlbench.contract.machine import machine_class
-from crlbench.contract.records import IterationDigest
+from crlbench.contract.records import IterationDigest, RunRecord
 from crlbench.contract.stored import exists
 from crlbench.contract.verification import Finding
 from crlbench.disk.hashing import canonical_json, digest
@@ -73,7 +74,9 @@ class _Began:
         r, leaves = self.run.record, self.run.record.fingerprint.leaves
         draws = {n: v for n, v in leaves.items() if n.startswith(DRAWS)}
         per = [leaves.get(f"conditions.budget.{n}") for n in ("prompts", "completions")]
-        return canonical_json([self._model, r.task.digests, r.seed.value, draws, per])
+        origin = begun_from(r)
+        own = [] if origin is None else [origin]
+        return canonical_json([self._model, r.task.digests, r.seed.value, draws, per, *own])
 
     @cached_property
     def scored(self) -> str:
@@ -91,6 +94,21 @@ class _Began:
     def rewards(self) -> str | None:
         """A digest that others with the same draws and the same arm have."""
         return None if self.first is None else self.first.rewards
+
+
+def begun_from(record: RunRecord) -> list[Any] | None:
+    """What the first iteration of a run rests on beside model, task and seed; None for nothing.
+
+    Frozen answers are read and not sampled. The last stage of a chain begins from products of
+    stages: chains with the same ones begin alike.
+    """
+    source = source_of(record.algo.config)
+    if record.lineage is None:
+        return [source] if source in FROZEN else None
+    products = {stage.name: stage.sha256 for stage in record.lineage}
+    last = record.algo.config["stages"][-1]
+    read = {name: last[name] for name in ("start", "reward", "data") if name in last}
+    return [source, {name: products.get(value, value) for name, value in read.items()}]
 
 
 @dataclass
