@@ -55,7 +55,7 @@ class Nvml:
     """A GPU of NVIDIA, since its driver was loaded."""
 
     kind = "gpu"
-    wraps_at = None
+    wraps_at: float | None = None
 
     def __init__(self, library: Any, handle: Any) -> None:
         self._library, self._handle = library, handle
