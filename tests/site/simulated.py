@@ -1,7 +1,7 @@
 """Submitted results of simulated runs, with every situation that a page shows.
 
-One board that ranks, with a second recipe, a failed seed, placebo arms and a preview; and a board
-of other conditions that does not.
+One board that ranks, with a second recipe, a failed seed, placebo arms, a preview and what is left
+of a removed entry; and a board of other conditions that does not.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from crlbench.contract.records import RunRecord
+from crlbench.contract.retractions import RETRACTIONS_NAME
 from crlbench.contribute.results.packing import bundle, run_folders
+from crlbench.disk.hashing import canonical_json
+from crlbench.disk.linked_lines import linked
 from tests.support.simulate import Plan, rewrite, write_board
 
 TASKS = ("addition", "counting")
@@ -57,7 +60,19 @@ def write_results(root: Path) -> Path:
     runs = root / "runs"
     write_board(runs, *plans())
     write_board(runs, replace(_RANKED, seeds=1, placebo=0, items=12))
-    return submit(runs, root / "results")
+    results = submit(runs, root / "results")
+    board = min(folder.name for folder in results.iterdir())
+    body = {
+        "entry": f"{board}/tiny-phi@00000000/ppo",
+        "records": "all",
+        "date": "2026-11-22",
+        "reason": "a person asked",
+        "by": "@someone",
+        "digest": "0" * 64,
+        "removed": "personal data",
+    }
+    (root / RETRACTIONS_NAME).write_text(f"{canonical_json(linked([], body))}\n")
+    return results
 
 
 def write_strange_results(root: Path) -> Path:
