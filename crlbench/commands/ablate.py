@@ -32,7 +32,7 @@ def add_flags(parser: ArgumentParser) -> None:
     add("--grid", metavar="G",
         help="star: vary learning rate, KL, clip, group size, temperature; or a TOML of [[arm]]")
     add("--study", metavar="F", help="TOML file with several comparisons, instead of these flags")
-    add_training_flags(parser, "--data", "--tasks")
+    add_training_flags(parser, "--tasks")
     add_training_flags(parser, "--seeds",
         help="seed indices 0..N-1, for base and variants alike (5; 3 for a grid alone)")
     add_training_flags(parser, "--out")
@@ -42,7 +42,7 @@ def add_flags(parser: ArgumentParser) -> None:
     add_training_flags(group, "--track")
     group.add_argument("--only", metavar="NAME", action="append",
         help="with --study: only this comparison or setting (repeatable)")
-    add_training_flags(group, "--jobs")
+    add_training_flags(group, "--data", "--jobs")
     add_training_flags(group, "--set", help="change a condition for base and variants")
     add_training_flags(group, "--fresh", "--repeat", "--max-hours", "--ignore-memory")
     add_training_flags(group, "--logger", "--device")

@@ -25,7 +25,7 @@ def add_flags(parser: ArgumentParser) -> None:
     add_training_flags(parser, "--model", "--track")
     parser.add_argument("--recipe", metavar="R",
         help="algorithm, also with a flip: grpo+clip.high=0.28 (ppo)")
-    add_training_flags(parser, "--data", "--tasks")
+    add_training_flags(parser, "--tasks")
     add_training_flags(parser, "--seeds",
         help="seed indices 0..N-1 (5); a rank needs 5, 10 or 20, and --arm real,placebo,mode")
     add_training_flags(parser, "--out")
@@ -39,7 +39,7 @@ def add_flags(parser: ArgumentParser) -> None:
     more = group.add_argument
     more("--arm", metavar="A,B",
          help="arms to run, of real, placebo, mode, stress, wrong: real,placebo (real)")
-    add_training_flags(group, "--jobs")
+    add_training_flags(group, "--data", "--jobs")
     add_training_flags(group, "--set",
         help="change a condition, e.g. optimization.epochs=2 (then in the open division)")
     more("--stage", metavar="NAME",

@@ -218,6 +218,8 @@ def _protocols_differ(a: Entry, b: Entry) -> bool:
 
 
 def _reason(axis: Axis, a: Entry, b: Entry) -> str:
+    if a.axes["efficiency"].new != b.axes["efficiency"].new:
+        return "The two are of different protocols: their axes measure different things."
     if _protocols_differ(a, b):
         return "The two are ranked by different numbers: their axes measure different things."
     if not set(a.task_names) & set(b.task_names):
