@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.version import Version
 
@@ -156,3 +158,53 @@ def test_the_unpacked_wheel_lists_its_catalogue_and_runs(wheel: Path, tmp_path: 
         )
         assert done.returncode == 0, done.stderr
         assert known in done.stdout
+
+
+def stated_pythons() -> list[str]:
+    """The versions of Python that the package states, in order."""
+    found = [re.fullmatch(r"Programming Language :: Python :: (3\.\d+)", text)
+             for text in PROJECT["project"]["classifiers"]]  # fmt: skip
+    return [match[1] for match in found if match]
+
+
+def test_the_versions_of_python_are_the_same_everywhere() -> None:
+    versions = stated_pythons()
+    assert PROJECT["project"]["requires-python"] == f">={versions[0]}"
+    workflow = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text())
+    (python,) = (
+        step["with"]["python-version"]
+        for step in workflow["jobs"]["run"]["steps"]
+        if "setup-python" in step.get("uses", "")
+    )
+    assert python.split() == versions
+    listed = f"{', '.join(versions[:-1])} or {versions[-1]}"
+    for page in ("README.md", "docs/quickstart.md"):
+        assert f"Python {listed}" in (ROOT / page).read_text(), page
+
+
+def pythons(folder: Path, script: str | None) -> subprocess.CompletedProcess[str]:
+    """``.ci/pythons`` where every further version is ``script``, or none is there."""
+    folder.mkdir()
+    for version in stated_pythons()[1:] if script else ():
+        path = folder / f"python{version}"
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+    environment = {"PATH": f"{folder}:/usr/bin:/bin", "PYENV_ROOT": str(folder)}
+    return subprocess.run(
+        [ROOT / ".ci/pythons"], env=environment, capture_output=True, text=True
+    )
+
+
+def test_a_version_that_is_not_here_is_named_and_one_that_fails_is_an_error(tmp_path: Path) -> None:
+    for version in stated_pythons()[1:]:
+        if shutil.which(f"python{version}", path="/usr/bin:/bin"):
+            pytest.skip(f"python{version} of the system would be found")
+    none = pythons(tmp_path / "none", None)
+    assert none.returncode == 0
+    assert none.stdout.splitlines() == [
+        f"Python {version}: no interpreter here, so it was not tested."
+        for version in stated_pythons()[1:]
+    ]
+    # It answers the question for its version, and makes no environment.
+    broken = pythons(tmp_path / "broken", '[ "$1" = -c ] || exit 9')
+    assert broken.returncode == 9 and "passes" not in broken.stdout

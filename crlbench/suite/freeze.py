@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from crlbench import seeding
+from crlbench.base.addition import sum_in_order
 from crlbench.catalog import frozen
 from crlbench.catalog.find import Catalog
 from crlbench.contract.card import validate_card
@@ -212,11 +213,11 @@ def null_scores(
     replies = list(texts) or answers
 
     def mean(texts: list[str]) -> float:
-        return round(sum(pay(texts, answers)) / len(rows), PLACES)
+        return round(sum_in_order(pay(texts, answers)) / len(rows), PLACES)
 
     def constant(text: str) -> float:
         scores = pay([text] * len(counts), [*counts])
-        total = sum(n * score for n, score in zip(counts.values(), scores, strict=True))
+        total = sum_in_order(n * score for n, score in zip(counts.values(), scores, strict=True))
         return round(total / len(rows), PLACES)
 
     draws = [
@@ -228,7 +229,7 @@ def null_scores(
         "empty": mean([""] * len(rows)),
         "constant": max(constant(text) for text, _ in common),
         "echo": mean([row["messages"][-1]["content"] for row in rows]),
-        "random_format": round(sum(map(mean, draws)) / len(draws), PLACES),
+        "random_format": round(sum_in_order(map(mean, draws)) / len(draws), PLACES),
     }
 
 
@@ -281,7 +282,7 @@ def _split_facts(
             f"{code.__file__}: {wrong[0]}: the verifier rejects the item's own answer"
             f" ({len(wrong)} of {len(rows)} items of {split})."
         )
-    ceiling = round(sum(gold) / len(gold), PLACES)
+    ceiling = round(sum_in_order(gold) / len(gold), PLACES)
     if paying is not None:
         nulls, ceiling = paying.nulls(rows, name, DRAWS), paying.ceiling(rows)
     if max(nulls.values()) >= 1.0:

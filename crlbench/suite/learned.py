@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from crlbench import seeding
+from crlbench.base.addition import sum_in_order
 
 PLACES = 3
 """Decimals of a frozen mean of learned rewards."""
@@ -61,14 +62,14 @@ class RewardFacts:
             "empty": self._mean(rows, [""] * len(rows)),
             "constant": max(self._mean(rows, [answer] * len(rows)) for answer in common),
             "echo": self._mean(rows, [row["messages"][-1]["content"] for row in rows]),
-            "random_format": round(sum(drawn) / draws, PLACES),
+            "random_format": round(sum_in_order(drawn) / draws, PLACES),
         }
 
     def _mean(self, rows: Sequence[dict[str, Any]], texts: Sequence[str]) -> float:
         from crlbench.policy.weights.reward_model import prompt_ids
 
         prompts = [prompt_ids(row["messages"], self.model.reader) for row in rows]
-        return round(sum(self.model.rewards(prompts, texts)) / len(rows), PLACES)
+        return round(sum_in_order(self.model.rewards(prompts, texts)) / len(rows), PLACES)
 
 
 def reward_model_of(code: types.ModuleType, folder: Path) -> RewardFacts | None:

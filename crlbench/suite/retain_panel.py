@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from crlbench.base.addition import sum_in_order
 from crlbench.catalog.retain_panel import (
     CARD_NAME,
     TEXT,
@@ -225,7 +226,7 @@ def null_scores(member: str, items: tuple[Item, ...]) -> dict[str, float]:
     verify = VERIFIERS[member]
 
     def mean(texts: list[str]) -> float:
-        right = sum(verify(t, item.answer) for t, item in zip(texts, items, strict=True))
+        right = sum_in_order(verify(t, item.answer) for t, item in zip(texts, items, strict=True))
         return round(right / len(items), PLACES)
 
     golds = [item.gold for item in items]
@@ -234,7 +235,7 @@ def null_scores(member: str, items: tuple[Item, ...]) -> dict[str, float]:
         "empty": mean([""] * len(items)),
         "constant": max(mean([gold] * len(items)) for gold in golds),
         "echo": mean([item.prompt for item in items]),
-        "random_format": round(sum(map(mean, draws)) / DRAWS, PLACES),
+        "random_format": round(sum_in_order(map(mean, draws)) / DRAWS, PLACES),
     }
 
 
