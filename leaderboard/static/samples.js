@@ -223,7 +223,6 @@
     show(field("item").value).then(write);
   }
 
-  form.hidden = false;
   form.addEventListener("submit", (event) => event.preventDefault());
   form.addEventListener("change", changed);
   field("find").addEventListener("input", changed);

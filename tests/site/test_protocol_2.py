@@ -140,7 +140,7 @@ def test_a_browser_recomputes_lambda_over_all_items(
     site: Site, files: dict[str, bytes]
 ) -> None:
     for entry in site.boards[0].board.entries:
-        (path,) = [p for p in files if p.endswith(f"{entry.model}/ppo.json")]
+        (path,) = [p for p in files if p.endswith(f"{entry.model}/ppo.json") and p[:4] == "data"]
         stored = json.loads(files[path])
         assert stored["axes"]["efficiency"]["sign"] == "Λ_new"
         assert stored["lam"]["value"] == entry.lam.value
