@@ -131,6 +131,9 @@ class StartScores:
                 raise Interrupted("stopped while the start model was scored")
             if not any(self._make_alone(part, parts[part]) for part in missing):
                 time.sleep(_POLL_SECONDS)
+        if self._ranks.first:
+            for part in parts:  # a process that was killed right after it wrote one
+                store.drop_claim(self._path(part))
 
     def _make_alone(self, part: str, make: Callable[[], None]) -> bool:
         """Make a part unless another process is at it; whether it is stored now."""

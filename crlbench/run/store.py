@@ -327,8 +327,19 @@ def claimed(path: Path) -> Iterator[bool]:
     make_folder(path.parent)
     with contextlib.ExitStack() as stack:
         with explained(path):
-            claims = stack.enter_context(locks.held(path.with_name(f".{path.name}.lock")))
+            claims = stack.enter_context(locks.held(_claim(path)))
         yield claims
+
+
+def drop_claim(path: Path) -> None:
+    """Remove the file of a claim on ``path`` whose process was killed."""
+    if _claim(path).exists():
+        with contextlib.suppress(EnvironmentUnfit), claimed(path):
+            pass
+
+
+def _claim(path: Path) -> Path:
+    return path.with_name(f".{path.name}.lock")
 
 
 def _held(folder: Path, path: Path) -> str:

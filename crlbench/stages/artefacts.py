@@ -28,7 +28,7 @@ from crlbench.disk.hashing import digest, sha256_file
 from crlbench.disk.names import PRODUCT_NAME
 from crlbench.errors import Interrupted
 from crlbench.run.environment import source
-from crlbench.run.store import claimed, explained, make_folder, read_json, write_json
+from crlbench.run.store import claimed, drop_claim, explained, make_folder, read_json, write_json
 from crlbench.stages.orders import Order
 
 WAIT_SECONDS = 0.2
@@ -160,6 +160,7 @@ class Store:
             ValidationError: as :meth:`find`.
         """
         if (product := self.find(order)) is not None:
+            drop_claim(self.folder / order.name)
             return product
         with self._alone(order, should_stop):
             if (product := self.find(order)) is None:

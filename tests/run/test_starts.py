@@ -226,3 +226,12 @@ def test_one_waits_for_what_another_is_making_unless_told_to_stop(tmp_path: Path
     assert not path.exists()
     scores(tmp_path, 1)
     assert path.exists()
+
+
+@pytest.mark.slow
+def test_the_claim_of_a_process_that_was_killed_is_swept(made: Path, tmp_path: Path) -> None:
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    left = tmp_path / "start" / ".counting_splits.npz.lock"
+    left.touch()
+    scores(tmp_path, 1)
+    assert not left.exists()
