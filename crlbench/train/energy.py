@@ -43,12 +43,13 @@ class Rapl:
     def __init__(self, folder: Path, kind: str) -> None:
         self.kind = kind
         self._path = folder / "energy_uj"
-        self.wraps_at: float | None = int((folder / "max_energy_range_uj").read_text()) / 1e6
+        limit = (folder / "max_energy_range_uj").read_text(encoding="utf-8")
+        self.wraps_at: float | None = int(limit) / 1e6
         if self.wraps_at <= 0:
             raise ValueError(f"{folder}: a range of {self.wraps_at} J")
 
     def joules(self) -> float:
-        return int(self._path.read_text()) / 1e6
+        return int(self._path.read_text(encoding="utf-8")) / 1e6
 
 
 class Nvml:
@@ -138,7 +139,7 @@ def _rapl(powercap: Path) -> list[Counter]:
     found: list[Counter] = []
     for folder in sorted(powercap.glob("intel-rapl:*")):
         try:
-            name = (folder / "name").read_text().strip()
+            name = (folder / "name").read_text(encoding="utf-8").strip()
             kind = "dram" if name == "dram" else "cpu" if name.startswith("package") else None
             if kind is not None:
                 found.append(Rapl(folder, kind))
