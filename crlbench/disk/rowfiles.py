@@ -1,9 +1,9 @@
 """Split files as they stand on the disk: plain JSON lines, or compressed where they are long.
 
-A task's rows are text that people open and read, so a file stays plain up to 384 KiB; a longer one,
-in practice a training split, stands as ``train.jsonl.zst`` in its place: one zstandard frame that
-states its size. Digests and line numbers are always of the content, so that both forms are the
-same file to every reader. ``zstd -dc`` shows it.
+A task's rows are text that people open and read, so a short file stays plain. One of more than
+64 KiB stands as ``train.jsonl.zst`` in its place: one zstandard frame that states its size, about a
+twentieth of its length. Digests and line numbers are always of the content, so that both forms are
+the same file to every reader. ``zstd -dc`` shows it, and ``crlbench show task`` prints rows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import zstandard
 from crlbench.errors import ValidationError
 
 SUFFIX = ".zst"
-MAX_PLAIN_BYTES = 3 * 2**17
+MAX_PLAIN_BYTES = 2**16
 """Longest content that is written as it is."""
 MAX_ROWS_BYTES = 2**26
 """Longest content of a split file or a file of pairs, and longest code of a task."""

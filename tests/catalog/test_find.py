@@ -17,6 +17,7 @@ from crlbench.contract.model_card import read_model_card
 from crlbench.contract.task_card import read_task_card
 from crlbench.disk.toml import dump_toml, read_toml
 from crlbench.errors import UsageError, ValidationError
+from tests.support.entries import plain
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 DIGEST = "ab" * 32
@@ -46,7 +47,10 @@ source = {{ hf_id = "org/name", revision = "{COMMIT}" }}
 @pytest.fixture
 def private(tmp_path: Path) -> Path:
     """A catalogue folder with a copy of one real task and one model entry."""
-    shutil.copytree(Catalog().find("task", "letters").path, tmp_path / "tasks" / "letters")
+    folder = tmp_path / "tasks" / "letters"
+    shutil.copytree(Catalog().find("task", "letters").path, folder)
+    for name in ("id", "hard"):
+        plain(folder / f"{name}.jsonl")
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "some-model.toml").write_text(MODEL)
     return tmp_path

@@ -289,7 +289,7 @@ def test_runs_of_the_open_division_are_checked_under_both_versions(
 
 
 DAMAGED: dict[str, Callable[[Path], object]] = {
-    "a row": lambda old: append(old / "tasks/counting/id.jsonl", "\n"),
+    "a row": lambda old: append(old / "tasks/counting/id.jsonl.zst", "\n"),
     "the track": lambda old: (old / "leaderboard/tracks/nano.toml").write_text("version ="),
     "the list": lambda old: (old / NAME).unlink(),
 }
@@ -338,8 +338,8 @@ TAMPERED: dict[str, tuple[Callable[[Path], object], str]] = {
         "leaderboard/tracks/nano.toml was changed",
     ),
     "a row of a task": (
-        lambda old: append(old / "tasks/counting/id.jsonl", "\n"),
-        "tasks/counting/id.jsonl was changed",
+        lambda old: append(old / "tasks/counting/id.jsonl.zst", "\n"),
+        "tasks/counting/id.jsonl.zst was changed",
     ),
     "the retain panel": (
         lambda old: (old / FOLDER / "copy.jsonl").unlink(),
@@ -361,7 +361,7 @@ TAMPERED: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 def append(path: Path, text: str) -> None:
-    path.write_text(path.read_text() + text)
+    path.write_bytes(path.read_bytes() + text.encode())
 
 
 def linked(path: Path) -> None:

@@ -27,7 +27,7 @@ from crlbench.suite import retain_panel
 from crlbench.suite.freeze import freeze
 from crlbench.suite.gauntlet.examine import _digest_problems, _file_problems
 from crlbench.suite.pairs import load_pairs
-from tests.support.entries import TASKS
+from tests.support.entries import TASKS, plain
 
 ROOT = Path(__file__).parents[2]
 CHECKOUTS = (
@@ -35,7 +35,7 @@ CHECKOUTS = (
     pytest.param("core.autocrlf=input", marks=pytest.mark.slow),
     pytest.param("core.eol=crlf", marks=pytest.mark.slow),
 )
-DIGESTED = ("tasks/addition/train_fixed.jsonl", "tasks/addition/task.py",
+DIGESTED = ("tasks/addition/hard.jsonl", "tasks/addition/task.py",
             "tasks/judged/frozen.toml",
             "models/tiny-llama.toml", "models/tiny/tiny-llama/config.json",
             "leaderboard/tracks/mini.toml", "leaderboard/retain/text.txt",
@@ -125,7 +125,7 @@ def test_packed_files_are_binary(checkout: Path) -> None:
 def test_rows(name: str, rewrite: Callable[[bytes], bytes], tmp_path: Path) -> None:
     folder = shutil.copytree(TASKS / "addition", tmp_path / "two words" / "addition")
     digest = Task(folder).digest
-    rewrite_file(folder / name, rewrite)
+    rewrite_file(plain(folder / name), rewrite)
     message = refused(lambda: Task(folder))
     assert str(folder / name) in message
     assert ("CRLF" in message, "byte order mark" in message) == (
@@ -140,7 +140,7 @@ def test_rows(name: str, rewrite: Callable[[bytes], bytes], tmp_path: Path) -> N
 
 def test_other_changes_are_told_as_before(tmp_path: Path) -> None:
     folder = shutil.copytree(TASKS / "addition", tmp_path / "addition")
-    text = (folder / "id.jsonl").read_bytes()
+    text = plain(folder / "id.jsonl").read_bytes()
     for changed in (text[:-1], crlf(text).replace(b"3", b"4", 1), text + b"\r\n", text + b"\r"):
         (folder / "id.jsonl").write_bytes(changed)
         with pytest.raises(ValidationError, match="git checkout -- .*--bump") as refusal:
@@ -166,11 +166,10 @@ def test_code(tmp_path: Path) -> None:
 @REWRITTEN
 def test_pairs(rewrite: Callable[[bytes], bytes], tmp_path: Path) -> None:
     folder = shutil.copytree(TASKS / "judged", tmp_path / "tasks" / "judged")
-    file = next(folder.glob("pairs_*.jsonl"))
-    task, split = Catalog([tmp_path]).load_task("judged"), file.stem.removeprefix("pairs_")
-    rewrite_file(file, rewrite)
-    do_as_told(refused(lambda: load_pairs(task, split)))  # type: ignore[arg-type]
-    assert load_pairs(task, split)  # type: ignore[arg-type]
+    task = Catalog([tmp_path]).load_task("judged")
+    rewrite_file(plain(folder / "pairs_id.jsonl"), rewrite)
+    do_as_told(refused(lambda: load_pairs(task, "id")))
+    assert load_pairs(task, "id")
 
 
 @REWRITTEN

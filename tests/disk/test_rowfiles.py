@@ -115,7 +115,9 @@ def test_validate_says_what_is_wrong_with_a_compressed_file(
 ) -> None:
     path = folder / "train.jsonl.zst"
     path.write_bytes(frame(b'{"id": 3}\n'))
-    (folder / "id.jsonl.zst").write_bytes(frame((folder / "id.jsonl").read_bytes()))
+    other = (folder / "id.jsonl.zst").read_bytes()
+    plain(folder / "id.jsonl")
+    (folder / "id.jsonl.zst").write_bytes(other)
     assert cli.main(["validate", str(folder), "--quick", "-q"]) == 3
     printed = capsys.readouterr().out
     assert f"{path}:1: field id: must be a string" in printed

@@ -25,6 +25,7 @@ from crlbench.suite import pairs
 from crlbench.suite.learned import ROWS
 from crlbench.verdict.run_measures import measure
 from crlbench.verdict.runs import load_runs
+from tests.support.entries import plain
 
 ROOT = Path(__file__).parents[2]
 QUICK = ["--limit", "48", "--set", "batch=8", "--set", "learning_rate=1e-3"]
@@ -161,7 +162,7 @@ def test_pairs_are_checked_when_they_are_read(tmp_path: Path) -> None:
 
 def test_changed_pairs_are_refused(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "tasks" / "judged", tmp_path / "tasks" / "judged")
-    file = tmp_path / "tasks" / "judged" / "pairs_id.jsonl"
+    file = plain(tmp_path / "tasks" / "judged" / "pairs_id.jsonl")
     file.write_bytes(file.read_bytes().replace(b'"level": 1', b'"level": 2', 1))
     task = Catalog([tmp_path]).load_task("judged")
     with pytest.raises(ValidationError, match="pairs_id.jsonl: the file was changed"):
