@@ -48,6 +48,8 @@ class Design:
     """Conditions that differ from the track's."""
     hours: float = 12.0
     """Processor time at most."""
+    scored: int = 256
+    """Prompts of each family on which a moment of a pretraining is scored, for its own table."""
 
     def starts(self, moment: int) -> list[Start]:
         """The starts of one moment."""
@@ -63,6 +65,23 @@ class Design:
 
 
 DESIGN = Design()
+TRIAL = Design(
+    noises=(0.0, 0.25),
+    moments=(4,),
+    early=(4,),
+    tasks=("addition", "counting"),
+    seeds=2,
+    settings=(
+        ("budget.grid", "3"),
+        ("budget.iterations_per_point", "1"),
+        ("budget.prompts", "4"),
+        ("evaluation.curve_items", "16"),
+        ("evaluation.end_items", "16"),
+        *DESIGN.settings,
+    ),
+    scored=2,
+)
+"""Every step of the study on models that have learned nothing: it says that the steps work."""
 
 CELL_S = {"real": 60.0, "mode": 45.0, "placebo": 45.0, "wrong": 45.0}
 """Processor seconds of a cell as assumed for the size: 30 to 60 were measured on one core at this
