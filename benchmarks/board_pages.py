@@ -20,7 +20,7 @@ from pathlib import Path
 
 from board_runs import BOARD, DESIGNS
 from board_tables import pretraining
-from board_tables.tables import BLOCKS, Stored
+from board_tables.tables import BLOCKS, Stored, block
 
 from crlbench.base.wording import listed
 from crlbench.errors import CrlbenchError, Incomplete, UsageError
@@ -93,7 +93,7 @@ def filled(page: Path, stored: Stored | None) -> str:
 def _block(stored: Stored | None, match: re.Match[str]) -> str:
     name = match[1]
     empty = EMPTY if name == "status" else ""
-    body = empty if stored is None else BLOCKS[name](stored)
+    body = empty if stored is None else block(name, stored)
     return "\n".join([f"<!-- board: {name} -->", *filter(None, [body]), "<!-- end board -->"])
 
 

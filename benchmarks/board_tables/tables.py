@@ -417,17 +417,23 @@ def _first_of(stored: Stored, row: str) -> Entry | None:
     return found[0] if found else None
 
 
-BLOCKS: dict[str, Callable[[Stored], str]] = {
-    "status": status,
-    "learned": learned,
-    "efficiency": efficiency,
-    "tasks": by_task,
-    "pairs": pairs,
-    "stability": stability,
-    "generalization": generalization,
-    "axes": axes,
-    "starts": starts,
-    "gates": gates,
-    "choices": choices,
+BLOCKS: dict[str, tuple[str, Callable[[Stored], str]]] = {
+    "status": ("", status),
+    "learned": ("What is learned", learned),
+    "efficiency": ("Who learns fastest", efficiency),
+    "tasks": ("Λ_new on each task", by_task),
+    "pairs": ("What is decided", pairs),
+    "stability": ("Who is most stable", stability),
+    "generalization": ("Who generalizes best", generalization),
+    "axes": ("Three axes or one", axes),
+    "starts": ("What the start explains", starts),
+    "gates": ("The pilot's gates, on the ranked tasks", gates),
+    "choices": ("", choices),
 }
-"""What a page may ask for, by name."""
+"""What a page may ask for, by name: a title, and what makes it."""
+
+
+def block(name: str, stored: Stored) -> str:
+    """One of :data:`BLOCKS` below its title."""
+    title, make = BLOCKS[name]
+    return f"**{title}**\n\n{make(stored)}" if title else make(stored)
