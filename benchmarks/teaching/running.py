@@ -9,7 +9,8 @@ import json
 import resource
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,6 +44,8 @@ class Study:
     records: Path
     jobs: int = 1
     """Cells that run side by side."""
+    end: float | None = None
+    """Of ``time.monotonic``: what has begun by then is stopped after its update."""
     execute: Callable[[Sequence[str]], None] = run_command
 
     def path(self, start: Start) -> Path:
@@ -105,8 +108,11 @@ class Study:
                 f"planned for version {self.design.version}. Run it from a checkout with that one."
             )
 
-    def run(self) -> None:
+    def run(self) -> bool:
         """Make all that is missing, one moment after the other.
+
+        Returns:
+            Whether nothing is missing now; otherwise the time was over.
 
         Raises:
             UsageError: the track is another one, or a command left less than it should.
@@ -118,33 +124,69 @@ class Study:
                 if self.spent * (place + 1) / place > 3600 * self.design.hours:
                     for other in self.moments[place:]:
                         self.note(left_out=other)
-                    return
-            for start in starts:
-                self.finish(start)
+                    return True
+            if not all(self.finish(start) for start in starts):
+                return False
+        return True
 
-    def finish(self, start: Start) -> None:
-        """Make the missing cells of a start and keep their records."""
+    def steps(self) -> Iterator[tuple[str, list[str]]]:
+        """What would be done, and the command that does it; nothing is run."""
+        pretrained = set[Path]()
+        for start in (s for moment in self.moments for s in self.design.starts(moment)):
+            if missing := self.missing(start):
+                place = self._pretraining(start)
+                if place not in pretrained and not _has_weights(self._folder(start)):
+                    pretrained.add(place)
+                    yield f"pretraining at noise {start.noise}", self._pretrain(start)
+                yield f"{start.name}, {len(missing)} cells", self._evaluate(start)
+
+    def finish(self, start: Start) -> bool:
+        """Make the missing cells of a start and keep their records.
+
+        Returns:
+            Whether it is complete; otherwise the time was over.
+
+        Raises:
+            UsageError: a command left less than it should.
+        """
         runs = self.work / "runs" / start.name
         self.keep(start, runs)
         if not self.missing(start):
-            return
-        model = self.weights(start)
-        design = self.design
+            return True
+        if self._is_over():
+            return False
+        self.pretrain(start)
+        if self._is_over():
+            return False
         try:
-            self.metered(start.name, [
-                *("-m", "crlbench", "evaluate", "--quiet", "--no-progress", "--logger", "none"),
-                *("--model", str(model), "--track", design.track, "--recipe", design.recipe),
-                *("--tasks", ",".join(design.tasks), "--arm", ",".join(design.arms)),
-                *("--seeds", str(design.seeds), "--jobs", str(self.jobs), "--out", str(runs)),
-                *(part for pair in design.settings for part in ("--set", "=".join(pair))),
-            ])
+            self.metered(start.name, self._evaluate(start))
         finally:
             self.keep(start, runs)
-        if missing := self.missing(start):
+        missing = self.missing(start)
+        if missing and not self._is_over():
             raise UsageError(
-                f"{start.name}: {len(missing)} of {design.cells_of_start} cells left no record, "
-                f"first {missing[0]}. The reason stands above; the same command continues."
+                f"{start.name}: {len(missing)} of {self.design.cells_of_start} cells left no "
+                f"record, first {missing[0]}. The reason stands above; the same command continues."
             )
+        return not missing
+
+    def _is_over(self) -> bool:
+        return self.end is not None and time.monotonic() >= self.end
+
+    def _evaluate(self, start: Start) -> list[str]:
+        """The command that makes the missing cells of a start."""
+        design, runs = self.design, self.work / "runs" / start.name
+        command = [
+            *("-m", "crlbench", "evaluate", "--quiet", "--no-progress", "--logger", "none"),
+            *("--model", str(self._folder(start)), "--track", design.track),
+            *("--recipe", design.recipe),
+            *("--tasks", ",".join(design.tasks), "--arm", ",".join(design.arms)),
+            *("--seeds", str(design.seeds), "--jobs", str(self.jobs), "--out", str(runs)),
+            *(part for pair in design.settings for part in ("--set", "=".join(pair))),
+        ]
+        if self.end is not None:
+            command += ["--max-hours", f"{max(1.0, self.end - time.monotonic()) / 3600:.5f}"]
+        return command
 
     def keep(self, start: Start, runs: Path) -> None:
         """Take the records of new runs."""
@@ -153,26 +195,42 @@ class Study:
         if len(after.cells) > len(before.cells):
             write_records(self.path(start), after)
 
-    def weights(self, start: Start) -> Path:
-        """The folder of a start's weights; its pretraining runs where they are missing.
+    def _pretraining(self, start: Start) -> Path:
+        """The folder of all moments of the pretraining of a start."""
+        return self.work / "pretraining" / f"noise-{start.noise:.2f}"
+
+    def _folder(self, start: Start) -> Path:
+        """The folder of a start's weights."""
+        name = f"{self.design.architecture}-i0o0-{start.updates}"
+        return self._pretraining(start) / name
+
+    def _pretrain(self, start: Start) -> list[str]:
+        """The command that makes the weights of all moments at the noise of a start."""
+        return [
+            *(str(MOMENTS), "--design", self.design.architecture),
+            *("--noise", str(start.noise), "--out", str(self._pretraining(start))),
+            *("--moments", *map(str, sorted(self.design.moments))),
+            *("--items", str(self.design.scored)),
+        ]
+
+    def pretrain(self, start: Start) -> None:
+        """Make the weights of a start where they are missing.
 
         Raises:
             UsageError: the pretraining left none.
         """
-        place = self.work / "pretraining" / f"noise-{start.noise:.2f}"
-        folder = place / f"{self.design.architecture}-i0o0-{start.updates}"
-        if not (folder / "model.safetensors").exists():
-            self.metered(f"pretraining at noise {start.noise}", [
-                *(str(MOMENTS), "--design", self.design.architecture),
-                *("--noise", str(start.noise), "--out", str(place)),
-                *("--moments", *map(str, sorted(self.design.moments))),
-            ])
-        if not (folder / "model.safetensors").exists():
+        folder = self._folder(start)
+        if not _has_weights(folder):
+            self.metered(f"pretraining at noise {start.noise}", self._pretrain(start))
+        if not _has_weights(folder):
             raise UsageError(
                 f"{folder}: the pretraining left no weights. The reason stands above; the same "
                 "command continues."
             )
-        return folder
+
+
+def _has_weights(folder: Path) -> bool:
+    return (folder / "model.safetensors").exists()
 
 
 def _processor_seconds() -> float:

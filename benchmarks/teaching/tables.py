@@ -11,7 +11,7 @@ import numpy as np
 from crlbench.base.wording import number
 from crlbench.pages.dots import Dot, interval_plot
 from crlbench.stats.intervals import Interval
-from teaching.design import Design
+from teaching.design import DESIGN, Design
 from teaching.estimates import learned, learned_new, passed
 from teaching.hypotheses import DRAWS, Records, Verdict, judge, latent
 
@@ -48,6 +48,9 @@ def _page(
     cells = sum(len(one.cells) for one in records.values())
     yield "# Does RL teach or elicit? The records"
     yield ""
+    if design != DESIGN:
+        yield "**A trial at another size than the study's. Its numbers say nothing.**"
+        yield ""
     yield f"`{COMMAND}` writes this page from {cells} records of {len(records)} starts."
     yield "[teach-or-elicit.md](teach-or-elicit.md) says what was fixed before the first run, what"
     yield "every column is, and what the verdicts cannot show."

@@ -16,7 +16,7 @@ from crlbench.site.source import Site, StoredBoard
 from crlbench.site.zoo import Animal, Zoo, differences, find_bundled, zoos
 from crlbench.stats.measures import ID
 from crlbench.verdict.ablation import FieldChange
-from crlbench.verdict.axes import AXES, AXIS_WORDS, Axis
+from crlbench.verdict.axes import AXES, AXIS_WORDS, MARGIN, Axis
 from crlbench.verdict.board import rank_entries
 from crlbench.verdict.entry import Entry
 from crlbench.verdict.pairs import Effect
@@ -103,7 +103,7 @@ def _exhibit(zoo: Zoo, site: Site) -> Exhibit | None:
 
 
 def _make_exhibit(zoo: Zoo, stored: StoredBoard, recipe: str) -> Exhibit:
-    entries = {model_slug(entry.model): entry for entry in stored.entries(recipe)}
+    entries = _one_each(stored.entries(recipe))
     design_entries = [entries[one.slug] for one in zoo.designs if one.slug in entries]
     board = stored.board
     rankings = {
@@ -125,6 +125,13 @@ def _make_exhibit(zoo: Zoo, stored: StoredBoard, recipe: str) -> Exhibit:
         ),
         contrasts=tuple(_contrasts(zoo, stored, learners)),
     )
+
+
+def _one_each(entries: Sequence[Entry]) -> dict[str, Entry]:
+    """An entry of each model by slug; of several checkpoints the first by label, which has all
+    arms."""
+    by_label = sorted(entries, key=lambda entry: entry.checkpoint or "", reverse=True)
+    return {model_slug(entry.model): entry for entry in by_label}
 
 
 def _learner(
@@ -164,21 +171,24 @@ def _answer(
     axis: Axis, sign: str, axis_ranking: AxisRanking, entries: Sequence[Entry]
 ) -> tuple[Axis, str, str, str]:
     title = f"{AXIS_WORDS[axis].capitalize()} {sign}"
-    names = {entry.name: entry.display_name for entry in entries}
+    displayed = {entry.name: entry.display_name for entry in entries}
     ranking = axis_ranking.ranking
     first = [s for s in ranking.standings if s.tier == 1]
     if not first:
         return axis, title, "No ranking yet", wording.sentence(ranking.reason)
-    leader = ranking.anchors[0]
-    others = [names[s.model] for s in first if s.model != leader]
+    names = {s.model: displayed[ranking.first_member(s.model)] for s in first}
+    others = [names[s.model] for s in first if s.model != ranking.anchors[0]]
+    leader = names[ranking.anchors[0]]
+    worse = "significantly worse"
+    if axis_ranking.designs is not None:
+        worse = f"worse by more than {wording.number(MARGIN, 2)}"
     if not others:
-        sure = "Every other checkpoint is significantly worse on these tasks."
-        return axis, title, names[leader], sure
+        return axis, title, leader, f"Every other checkpoint is {worse} on these tasks."
     if len(first) == len(ranking.standings):
-        sure = f"Highest: {names[leader]}; nobody is significantly worse on these tasks."
+        sure = f"Highest: {leader}; no checkpoint is {worse} on these tasks."
         return axis, title, f"All {len(first)} tie", sure
     sure = f"Tie of {len(first)} on these tasks, with {wording.listed(others)}."
-    return axis, title, names[leader], sure
+    return axis, title, leader, sure
 
 
 def _contrasts(zoo: Zoo, stored: StoredBoard, learners: dict[str, Learner]) -> Iterator[Contrast]:

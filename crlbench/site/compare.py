@@ -16,6 +16,8 @@ from operator import itemgetter
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
+
 from crlbench.base.wording import visible
 from crlbench.pages.compare_words import SIGNS
 from crlbench.site.embedded import literal, object_of, script, script_of
@@ -29,6 +31,7 @@ from crlbench.site.pages import (
     items_path,
 )
 from crlbench.site.source import Site, StoredBoard
+from crlbench.stats.false_discovery import difference_p, equivalence_p
 from crlbench.stats.intervals import Interval
 from crlbench.verdict.axes import AXES, AXIS_WORDS, Axis, AxisScore
 from crlbench.verdict.compare_axis import mean_curve
@@ -342,7 +345,7 @@ def _entries(stored: StoredBoard, pairs: Pairs) -> Iterator[File]:
     """The file of every entry, as a script and as JSON; a pair stands with its first entry."""
     by_first: dict[str, dict[str, str]] = {}
     for (first, second), pair in pairs.items():
-        by_first.setdefault(first, {})[second] = literal(_plain_pair(pair))
+        by_first.setdefault(first, {})[second] = literal(_plain_pair(pair, stored.board.margin))
     for entry in stored.board.entries:
         shelf = stored.shelves.get(entry.name)
         texts = own_texts(entry) if shelf is None else dict(shelf.files(KEPT))
@@ -359,19 +362,30 @@ def own_texts(entry: Entry) -> dict[str, bytes]:
     return {name: literal(value).encode() for name, value in entry_data(entry).items()}
 
 
-def _plain_pair(pair: Pair) -> dict[str, Any]:
+def _plain_pair(pair: Pair, margin: float) -> dict[str, Any]:
     """A pair as plain data, as the page reads it."""
-    return {axis: _plain_axis(found) for axis, found in pair.axes.items()}
+    return {axis: _plain_axis(found, margin) for axis, found in pair.axes.items()}
 
 
-def _plain_axis(pair: PairAxis) -> dict[str, Any]:
+def _plain_axis(pair: PairAxis, margin: float) -> dict[str, Any]:
     effect = pair.effect
     return {
         "effect": effect and _plain_effect(effect) | {"wider": ends(effect.wider)},
         "tasks": {task: _plain_effect(one) for task, one in pair.by_task.items()},
         "left_out": list(pair.left_out),
         "reason": pair.reason,
+        **_chances(pair, margin),
     }
+
+
+def _chances(pair: PairAxis, margin: float) -> dict[str, list[float]]:
+    """The p-values of no difference and of equivalence, of which the page draws its
+    false-discovery line; nothing under protocol CRL-1."""
+    if pair.effect is None or pair.error is None or pair.df is None:
+        return {}
+    where = np.array([pair.effect.value]), np.array([pair.error]), pair.df
+    p = np.concatenate([difference_p(*where), equivalence_p(*where, margin)])
+    return {"p": [float(f"{one:.{DIGITS}g}") for one in p]} if np.isfinite(p).all() else {}
 
 
 def _plain_effect(effect: Effect) -> dict[str, Any]:

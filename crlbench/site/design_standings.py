@@ -76,17 +76,28 @@ def answer(designs: AxisDesigns, leaders: Sequence[str], ranked: int) -> tuple[s
     if not leaders:
         return "", ""
     if len(leaders) == ranked:
-        return f"All {ranked} tie", f"No {what} is worse than the highest by more than {margin}."
+        tie = f"No {what} is shown to be worse than the highest by more than {margin}."
+        return f"All {ranked} tie", tie
     if len(leaders) == 1:
         alone = f"Every other ranked {what} is worse by more than {margin} on these tasks."
         return "alone ahead on these tasks", alone
     others = wording.listed(list(leaders[1:]), 4)
-    best = "It has the best estimate on these tasks"
-    return f"tie of {len(leaders)}", f"{best}; not worse by more than {margin}: {others}."
+    best = "It has the highest estimate on these tasks."
+    close = f"Not shown to be worse by more than {margin}: {others}."
+    return f"tie of {len(leaders)}", f"{best} {close}"
+
+
+def of_designs(designs: AxisDesigns) -> str:
+    """Whether an order is known beyond the checkpoints that were trained, in a sentence."""
+    if designs.kind == "checkpoints":
+        return "One checkpoint of each design was trained: whether the designs differ is not known."
+    counts = sorted(row.counted for row in designs.rows if not row.alone)
+    several = str(counts[0]) if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
+    return f"Verdicts are about designs, each over {several} pretrained checkpoints."
 
 
 def elsewhere(designs: AxisDesigns, first: str, behind: Sequence[str]) -> str:
-    """How many differences of the first row exclude 0 over other tasks, in a sentence.
+    """Of how many rows of lower tiers the first is ahead on other tasks, in a sentence.
 
     Args:
         behind: rows of lower tiers.
@@ -96,23 +107,26 @@ def elsewhere(designs: AxisDesigns, first: str, behind: Sequence[str]) -> str:
     known = [pair for pair in found if pair.wider is not None]
     if not known:
         return ""
-    ahead = [_other(pair, first) for pair in known if _excludes_zero(pair)]
+    ahead = [_other(pair, first) for pair in known if _is_ahead(pair, first)]
     names = {row.name: row.display_name for row in designs.rows}
-    total = wording.count(len(known), "interval")
+    where = "On similar tasks that were not run"
     if not ahead:
-        return f"Over similar tasks that were not run, none of {total} excludes 0."
-    verb = "excludes" if len(ahead) == 1 else "exclude"
+        return f"{where}, it is not known to be ahead of any of the {len(known)} in lower tiers."
     listed = wording.listed([names[name] for name in ahead], 4)
-    return f"Over similar tasks that were not run, {len(ahead)} of {total} {verb} 0: {listed}."
+    return (
+        f"{where}, it is ahead of {len(ahead)} of the {len(known)} in lower tiers, each at 95 %: "
+        f"{listed}."
+    )
 
 
 def _other(pair: DesignPair, name: str) -> str:
     return pair.second if pair.first == name else pair.first
 
 
-def _excludes_zero(pair: DesignPair) -> bool:
+def _is_ahead(pair: DesignPair, name: str) -> bool:
+    """Whether a row is ahead of the other of a pair on other tasks."""
     assert pair.wider is not None
-    return pair.wider.low > 0 or pair.wider.high < 0
+    return pair.wider.high < 0 if pair.first == name else pair.wider.low > 0
 
 
 def known_beyond(board: Board, recipe: str) -> list[str]:

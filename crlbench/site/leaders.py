@@ -11,11 +11,13 @@ from typing import Any, NamedTuple
 from crlbench.base import wording
 from crlbench.pages import words
 from crlbench.site.costs import cost_words
+from crlbench.site.design_standings import axis_designs, of_designs
 from crlbench.site.facets import brief_name, model_size
 from crlbench.site.models import Model, models
 from crlbench.site.reach import DECODED, MIN_ENTRIES, mean_scores
 from crlbench.site.source import Site, StoredBoard
 from crlbench.stats.correlations import spearman
+from crlbench.verdict.axes import AXES
 from crlbench.verdict.entry import Entry
 
 CLASSES = (
@@ -137,7 +139,7 @@ def _leader(members: Sequence[Member]) -> dict[str, Any]:
         "chip": _chip(first, len(tied), len(members)),
         "ranked": bool(ranked),
         "score": f"{score.sign} {wording.number(score.value)} {words.span(score.interval)}".strip(),
-        "lines": [*_lines(stored, entry)],
+        "lines": [*_beyond(stored, entry), *_lines(stored, entry)],
         "waiting": "",
     }
 
@@ -146,6 +148,13 @@ def _chip(first: Member, tied: int, members: int) -> str:
     if first.tier is None:
         return words.STANDINGS[first.entry.standing]
     return f"tie of {tied} of {members}" if tied > 1 else f"first of {members}"
+
+
+def _beyond(stored: StoredBoard, entry: Entry) -> Iterator[str]:
+    """Whether a lead says anything of designs; nothing on a board of protocol CRL-1."""
+    designs = axis_designs(stored.board, entry.recipe, AXES[0])
+    if designs is not None and stored.board.rankings[entry.recipe][AXES[0]].ranking.standings:
+        yield of_designs(designs)
 
 
 def _lines(stored: StoredBoard, entry: Entry) -> Iterator[str]:

@@ -23,6 +23,7 @@ from crlbench.site.design_standings import (
     elsewhere,
     known_beyond,
     lines,
+    of_designs,
     opened,
 )
 from crlbench.site.facets import Facets, choices, facets
@@ -325,6 +326,8 @@ def _answers(
     names = [row.display_name for row in leaders]
     lower = [standing.model for standing in standings if standing.tier > 1]
     other = elsewhere(designs, leaders[0].name, lower) if leaders else ""
+    if leaders and axis == AXES[0]:
+        other = f"{of_designs(designs)} {other}".strip()
     return (*answer(designs, names, len(standings)), other)
 
 

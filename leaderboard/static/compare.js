@@ -360,12 +360,51 @@
   }
 
   const WIDER = "95 % with other tasks";
-  const COLUMNS = ["Pair", "Verdict", "Difference", "95 %", "90 %", WIDER, "r", "Seeds", "To settle"];
+  const FALSE = "q";
+  const RATE = 0.05;
+  const COLUMNS = ["Pair", "Verdict", FALSE, "Difference", "95 %", "90 %", WIDER, "r", "Seeds", "To settle"];
 
-  function cells(label, effect) {
+  /** Benjamini and Yekutieli's q-values of p-values, as crlbench.stats.false_discovery has them. */
+  function adjusted(p) {
+    const order = p.map((_, i) => i).sort((a, b) => p[a] - p[b]);
+    const harmonic = order.reduce((sum, _, i) => sum + 1 / (i + 1), 0);
+    const q = [];
+    let least = 1;
+    for (let place = order.length; place > 0; place--) {
+      least = Math.min(least, (p[order[place - 1]] * order.length * harmonic) / place);
+      q[order[place - 1]] = least;
+    }
+    return q;
+  }
+
+  /** The q of every verdict that the page shows, and what stays in words. All pairs and axes are one
+      family, and each has two hypotheses. Nothing under protocol CRL-1, whose pairs have no p. */
+  function falseDiscovery(sides) {
+    const shown = pairs(sides)
+      .flatMap(([first, second]) =>
+        AXES.map(([axis]) => [pairKey(first, second, axis), difference(first, second, axis)]),
+      )
+      .filter(([, pair]) => pair && pair.p);
+    const q = adjusted(shown.flatMap(([, pair]) => pair.p));
+    const rates = new Map();
+    shown.forEach(([key, { effect }], i) => {
+      if (effect.call === "equivalent") rates.set(key, q[2 * i + 1]);
+      if (effect.call === "better" || effect.call === "worse") rates.set(key, q[2 * i]);
+    });
+    const stay = [...rates.values()].filter((rate) => rate <= RATE).length;
+    const words = rates.size
+      ? `q: the false-discovery rate at which a verdict still stays (Benjamini and Yekutieli, ${q.length} tests on this page). ${stay} of ${rates.size} verdicts stay at ${100 * RATE} %.`
+      : "No pair has a verdict, so none can be a false discovery.";
+    return { rates, words: shown.length ? words : "" };
+  }
+
+  const pairKey = (first, second, axis) => [first.key, second.key, axis].join(" ");
+
+  function cells(label, effect, q) {
     return [
       label,
       call(effect),
+      q === undefined ? "–" : q < 0.001 ? "< 0.001" : number(q),
       number(effect.value, 3, true),
       span(effect.interval, true),
       span(effect.inner, true),
@@ -376,9 +415,9 @@
     ];
   }
 
-  /** Columns and rows of effects on single tasks, which say nothing of others. */
-  function onTasks(rows) {
-    const own = (_, i) => COLUMNS[i] !== WIDER;
+  /** Columns and rows of effects, without some columns. */
+  function without(names, rows) {
+    const own = (_, i) => !names.includes(COLUMNS[i]);
     return [COLUMNS.filter(own), rows.map((row) => row.filter(own))];
   }
 
@@ -389,6 +428,8 @@
       `Each row is the first named minus the second, on the seeds both ran. Do not subtract the scores below; they may use different seeds. Equivalent: the 90 % interval lies inside ±${margin}, the shaded band. Else better or worse, where the 95 % interval leaves out 0; else undecided. r is the correlation of the paired seeds; to settle: how many more would likely decide it.`,
       { class: "note" },
     );
+    const line = falseDiscovery(sides);
+    if (line.words) about.append(` ${line.words}`);
     const all = pairs(sides);
     const absent = all.filter(([first, second]) => !difference(first, second, AXES[0][0]));
     const model = (side) => side.name.slice(0, -side.recipe.length - 1);
@@ -403,16 +444,17 @@
     });
     const parts =
       absent.length < all.length
-        ? AXES.map(([axis, title, sign]) => axisVerdicts(sides, axis, title, signOf(sides, axis, sign), margin))
+        ? AXES.map(([axis, title, sign]) => axisVerdicts(sides, axis, title, signOf(sides, axis, sign), margin, line))
         : [];
     return section("verdicts", "Verdicts", about, ...notices, ...parts);
   }
 
-  function axisVerdicts(sides, axis, title, sign, margin) {
+  function axisVerdicts(sides, axis, title, sign, margin, line) {
     const found = pairs(sides).map(([first, second]) => ({
       label: `${name(second)} against ${name(first)}`,
       short: `${name(second)} − ${name(first)}`,
       pair: difference(first, second, axis),
+      q: line.rates.get(pairKey(first, second, axis)),
     }));
     const made = element("section", element("h3", `${title} ${sign}`, { id: `axis-${axis}` }), {
       "aria-labelledby": `axis-${axis}`,
@@ -425,7 +467,7 @@
     });
     const effects = found.filter(({ pair }) => pair && pair.effect);
     if (!effects.length) return made;
-    const rows = effects.map(({ label, pair }) => cells(label, pair.effect));
+    const rows = effects.map(({ label, pair, q }) => cells(label, pair.effect, q));
     const byTask = effects.flatMap(({ label, pair }) =>
       Object.entries(pair.tasks).map(([task, effect]) =>
         cells(`${label}, ${task}`, effect),
@@ -435,9 +477,10 @@
     charts.push([figure, crlbench.draw.effects(effects, title, sign, margin)]);
     const details = element("details", [
       element("summary", "Task by task"),
-      crlbench.table(`${title}, task by task`, ...onTasks(byTask)),
+      crlbench.table(`${title}, task by task`, ...without([WIDER, FALSE], byTask)),
     ]);
-    made.append(figure, crlbench.table(`${title}: paired differences`, COLUMNS, rows), details);
+    const shown = without(line.words ? [] : [FALSE], rows);
+    made.append(figure, crlbench.table(`${title}: paired differences`, ...shown), details);
     return made;
   }
 

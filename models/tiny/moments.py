@@ -27,6 +27,8 @@ from scoring import score
 from training import train
 from transformers.utils import logging
 
+FRAME = "terse"
+"""How bundled models are asked, as their entries say."""
 ITEMS, DRAWS = 256, 4
 """Held-out prompts of a family, and samples of each."""
 
@@ -44,16 +46,25 @@ def watch(
     if done not in options.moments:
         return
     name = f"{options.design}-i{options.init}o{options.order}-{done}"
-    save(copy.deepcopy(model), options.out / name)
+    save_moment(model, options.out / name)
     stored = load(options.out / name)
     scores = {
-        family: asdict(score(stored, family, "id", ITEMS, DRAWS, seed=0))
+        family: asdict(score(stored, family, "id", options.items, DRAWS, seed=0))
         for family in options.mix.families
     }
     with (options.out / "scores.jsonl").open("a", encoding="utf-8") as file:
         file.write(json.dumps({"model": name, "updates": done, "scores": scores}) + "\n")
     for family, of in scores.items():
         print(f"  {family}: {of['sampled']:.3f} sampled, {of['greedy']:.3f} greedy")
+
+
+def save_moment(model: Any, folder: Path) -> None:
+    """Write the weights as they are, in a folder that says how it is asked. Without that, prompts
+    would begin with an instruction, which no document does."""
+    save(copy.deepcopy(model), folder)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config["crlbench_frame"] = FRAME
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -68,6 +79,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument(
         "--moments", type=int, nargs="+", default=[1200, 1600, 2000, 2500, 3000], metavar="N"
+    )
+    parser.add_argument(
+        "--items", type=int, default=ITEMS, help=f"held-out prompts a family ({ITEMS})"
     )
     parser.add_argument("--out", type=Path, required=True, help="folder for the moments")
     options = parser.parse_args(arguments)

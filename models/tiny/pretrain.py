@@ -73,7 +73,7 @@ PRETRAINING = Schedule(
     pool=8,
 )
 RATES: dict[str, float] = {}
-"""Peak learning rates of sizes whose own was chosen: by the loss on answers, each read once."""
+"""Peak learning rates of sizes whose own was chosen, by the rule of :mod:`rates`."""
 PLAYING = replace(PRETRAINING, updates=800, warmup=50)
 PLAY_CONTEXT = 5120
 """Context of the models that have read episodes: the longest episode that the limits of ``shop``

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -57,7 +58,7 @@ def test_where_labels_teach() -> None:
 def test_little_latent_and_nothing_new() -> None:
     world = replace(worlds.narrow(worlds.ELICITING), gain=lambda start, arm: (0.3, 0.0))
     (verdict,) = [one for one in judge(worlds.make(world)) if one.name == "H2"]
-    assert verdict.call == "holds" and verdict.note.startswith("64 of 64")
+    assert verdict.call == "holds" and verdict.note.startswith("48 of 48")
 
 
 def test_little_latent_and_much_new() -> None:
@@ -163,7 +164,7 @@ def test_intervals_cover() -> None:
 def test_records_are_read_as_they_were_written(
     eliciting: dict[Start, StartRecords], tmp_path: Path
 ) -> None:
-    one = eliciting[Start(0.5, 3000)]
+    one = eliciting[Start(0.5, 2400)]
     write_records(tmp_path / "one.jsonl", one)
     again = read_records(tmp_path / "one.jsonl")
     write_records(tmp_path / "two.jsonl", again)
@@ -274,6 +275,54 @@ def test_moments_for_which_the_time_does_not_reach_are_left_out_before_they_run(
     assert two.left_out == ()
 
 
+def test_a_study_whose_time_is_over_begins_nothing_and_goes_on_later(tmp_path: Path) -> None:
+    runs = Runs(tmp_path / "work")
+    late = Study(SMALL, tmp_path / "work", tmp_path / "records", end=time.monotonic(), execute=runs)
+    assert not late.run() and runs.calls == []
+    soon = replace(late, end=time.monotonic() + 3600)
+    assert soon.run()
+    times = [one for one in runs.calls if "evaluate" in one]
+    assert all(0.9 < float(one[one.index("--max-hours") + 1]) <= 1 for one in times)
+    assert all(soon.missing(start) == [] for m in SMALL.moments for start in SMALL.starts(m))
+
+
+def test_time_that_is_over_amid_a_start_is_no_error(tmp_path: Path) -> None:
+    runs = Runs(tmp_path / "work")
+    one = Study(SMALL, tmp_path / "work", tmp_path / "records", execute=runs)
+    one.pretrain(Start(0.0, 1200))
+
+    def stopped(command: Sequence[str]) -> None:
+        """The time ends while cells run; none has a record yet."""
+        object.__setattr__(two, "end", time.monotonic())
+
+    two = replace(one, end=time.monotonic() + 3600, execute=stopped)
+    assert not two.run()
+    assert len(two.missing(Start(0.0, 1200))) == SMALL.cells_of_start
+
+
+def test_a_dry_run_prints_every_command_and_runs_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ["--work", str(tmp_path / "w"), "--records", str(tmp_path / "r")]
+    assert teach.main(["run", "--dry-run", *where]) == 0
+    out = capsys.readouterr().out
+    assert out.count("moments.py") == len(DESIGN.noises)
+    assert out.count("-m crlbench evaluate") == len(DESIGN.noises) * len(DESIGN.moments)
+    assert "--arm real,mode,placebo,wrong" in out and "10.9 processor hours" in out
+    assert [*tmp_path.iterdir()] == []
+    assert teach.main(["run", "--max-hours", "0", *where]) == UsageError.exit_code
+
+
+@pytest.mark.slow
+def test_every_step_runs_once_and_the_page_says_that_it_is_a_trial(tmp_path: Path) -> None:
+    """The real commands: two pretrainings of four updates, 32 cells of three iterations."""
+    assert teach.main(["try", "--work", str(tmp_path)]) == 0
+    page = (tmp_path / "try/docs/studies/teach-or-elicit-results.md").read_text(encoding="utf-8")
+    assert "**A trial at another size than the study's." in page
+    assert "from 32 records of 2 starts" in page
+    assert (tmp_path / "try/docs/images/teach-h1.svg").is_file()
+
+
 def test_another_version_of_the_track_is_refused(tmp_path: Path) -> None:
     one = Study(replace(SMALL, version=99), tmp_path / "work", tmp_path / "records")
     with pytest.raises(UsageError, match="the study was planned for version 99"):
@@ -287,17 +336,17 @@ def test_nobody_looks_before_the_end(
     one = Study(worlds.DESIGN, tmp_path / "work", tmp_path / "r")
     for start, records in eliciting.items():
         write_records(one.path(start), records)
-    last = one.path(Start(0.5, 3000))
+    last = one.path(Start(0.5, 2400))
     less = read_records(last)
     del less.cells["chains", "wrong", 2]
     write_records(last, less)
     assert teach.main(["report", *where], worlds.DESIGN) == Incomplete.exit_code
-    assert "1 of 768 cells have no record" in capsys.readouterr().err
-    write_records(last, eliciting[Start(0.5, 3000)])
+    assert "1 of 576 cells have no record" in capsys.readouterr().err
+    write_records(last, eliciting[Start(0.5, 2400)])
     assert teach.main(["report", *where], worlds.DESIGN) == 0
     page = (tmp_path / "docs" / "studies" / "teach-or-elicit-results.md").read_text()
     assert "| H1 | At noise of 0.1 and more, L(mode) is at least 0.9 L. | ■ holds |" in page
-    assert page.count("| chains |") == 16
+    assert page.count("| chains |") == 12
     assert (tmp_path / "docs" / "images" / "teach-h3.svg").read_text().startswith("<svg")
 
 

@@ -18,6 +18,7 @@ from pretrain import FINE_TUNING, PRETRAINING, SECOND, fine_tuning_rows, new_mod
 from scoring import read_split
 from training import batches, collate, train
 
+from crlbench.catalog.checkpoint import local_card
 from crlbench.contract.model_card import read_model_card
 from crlbench.disk.hashing import sha256_file
 from crlbench.reward.splits import held_out
@@ -140,8 +141,7 @@ def test_moments_are_those_of_a_pretraining(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(moments, "PRETRAINING", SHORT)
-    monkeypatch.setattr(moments, "ITEMS", 2)
-    chosen = ["--design", "tiny-llama", "--order", "1", "--moments", "1", "2"]
+    chosen = ["--design", "tiny-llama", "--order", "1", "--moments", "1", "2", "--items", "2"]
     assert moments.main([*chosen, "--out", str(tmp_path)]) == 0
     lines = [json.loads(line) for line in (tmp_path / "scores.jsonl").read_text().splitlines()]
     assert [line["updates"] for line in lines] == [1, 2]
@@ -150,6 +150,8 @@ def test_moments_are_those_of_a_pretraining(
     pretrain.save(model, tmp_path / "made")
     last = tmp_path / lines[-1]["model"] / "model.safetensors"
     assert sha256_file(last) == sha256_file(tmp_path / "made/model.safetensors")
+    entry = read_model_card(pretrain.HERE.parent / "tiny2-llama.toml")
+    assert local_card(last.parent).frame == entry.frame, "a moment is asked as the bundled model"
 
 
 @pytest.mark.parametrize("name", pretrain.MODELS)

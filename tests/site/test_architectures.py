@@ -117,7 +117,7 @@ def test_a_tie_of_all_is_told_as_one(tmp_path: Path):
     fast = replace(plans[0], slope=4.0)
     (apart,) = whole(architectures.pages(site_of(tmp_path / "apart", fast, *plans[1:])))
     who, sure = alike.data["exhibits"][0].answers[0][2:]
-    assert who == "All 3 tie" and "nobody is significantly worse" in sure
+    assert who == "All 3 tie" and "no checkpoint is significantly worse" in sure
     who, sure = apart.data["exhibits"][0].answers[0][2:]
     assert who == names[0]
     assert sure == "Every other checkpoint is significantly worse on these tasks."

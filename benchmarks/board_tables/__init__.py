@@ -1,0 +1,1 @@
+"""What pages say of the board of `mini`, from its stored entries alone."""

@@ -1,0 +1,439 @@
+"""Tables and sentences of docs/findings.md and docs/choosing.md.
+
+Each function takes a board and gives Markdown. Nothing is chosen by a person: a board with fewer
+designs gives the same tables, below a line that says what is missing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from statistics import fmean
+
+import numpy as np
+from scipy import stats
+
+from crlbench.base.wording import count, listed, number, percent
+from crlbench.pages import design_words as say
+from crlbench.pages.words import span
+from crlbench.stats.novelty import known_share
+from crlbench.verdict.axes import Axis, AxisScore
+from crlbench.verdict.board import Board
+from crlbench.verdict.design_pairs import DesignPair
+from crlbench.verdict.design_rows import DesignRow
+from crlbench.verdict.entry import Entry
+from crlbench.verdict.ranking import AxisRanking
+from crlbench.verdict.runs import Run
+
+FIRST = "i0o0"
+"""The checkpoint of each design that has all arms and seeds."""
+RECIPE = "ppo"
+
+
+class Stored:
+    """The entries that rank designs: recipe PPO, on one board."""
+
+    def __init__(self, board: Board, runs: Sequence[Run], expected: Sequence[str]) -> None:
+        """
+        Args:
+            board: of all stored entries.
+            runs: that it was made of.
+            expected: models that a complete board has.
+        """
+        self.board, self.expected = board, tuple(expected)
+        own = [entry for entry in board.entries if entry.recipe == RECIPE]
+        known = [entry for entry in own if entry.slug in expected]
+        self.first = [entry for entry in known if entry.checkpoint == FIRST]
+        """One entry a design, by name."""
+        self.runs = [
+            run
+            for run in runs
+            if run.recipe == RECIPE and run.model in {entry.model for entry in self.first}
+        ]
+
+    @property
+    def missing(self) -> list[str]:
+        """Models without an entry that may rank."""
+        have = {entry.slug for entry in self.first if entry.ranks}
+        return [model for model in self.expected if model not in have]
+
+    def ranking(self, axis: Axis) -> AxisRanking:
+        """The ranking of all rows on an axis."""
+        return self.board.rankings[RECIPE][axis]
+
+    def control(self, entry: Entry, arm: str) -> Entry | None:
+        """The control arm of an entry."""
+        found = [c for c in self.board.controls if c.name == entry.name and c.arm == arm]
+        return found[0] if found else None
+
+    def mean(self, split: str, end: bool) -> float:
+        """Score of a split before or after training, every design and task weighing the same."""
+        cells: dict[tuple[str, str], list[float]] = {}
+        for run in self.runs:
+            if run.record.arm == "real":
+                score = run.record.splits[split]
+                value = score.end if end else score.start
+                # A failed run has no end score; it counts with nothing solved, as in a rank.
+                cells.setdefault((run.model, run.task), []).append(value or 0.0)
+        return fmean(map(fmean, cells.values()))
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def status(stored: Stored) -> str:
+    """Whether the board is complete, and what is missing."""
+    have = len(stored.expected) - len(stored.missing)
+    tasks = f"{count(len(stored.board.tasks), 'task')}"
+    if stored.missing:
+        return (
+            f"**Not complete yet: {have} of {len(stored.expected)} designs.** Missing: "
+            f"{listed(stored.missing, 8)}. The order may change, and no sentence rests on it."
+        )
+    several = [row for row in _rows(stored, "efficiency") if len(row.checkpoints) > 1]
+    checkpoints = "one checkpoint each" if not several else f"{len(several)} with several"
+    return f"**Complete: {have} designs** ({checkpoints}) on {tasks}."
+
+
+def learned(stored: Stored) -> str:
+    """Scores before and after training, and whether training adds answers."""
+    rows = [
+        [words, number(stored.mean(split, False)), number(stored.mean(split, True))]
+        for words, split in (
+            ("sampled, new problems of the kind trained on (ID)", "id"),
+            ("greedy, the same problems", "id_greedy"),
+            ("sampled, harder problems (HARD)", "hard"),
+            ("sampled, other wordings (FORMAT)", "format"),
+        )
+    ]
+    rows += [
+        [f"pass@{k}, {split.upper()}", number(start), number(end)]
+        for split in ("id", "hard")
+        for k, start, end in _passes(stored.first, split)
+    ]
+    parts = [p for e in stored.first if e.novelty for p in e.novelty.tasks.values()]
+    known, new = fmean(p.known for p in parts), fmean(p.new for p in parts)
+    second = [p.second_share for p in parts if p.second_share is not None]
+    share = known_share(parts)
+    flagged = [f"{e.slug} on {listed(e.novelty.flagged)}" for e in stored.first
+               if e.novelty and e.novelty.flagged]
+    text = (
+        f"L = {number(known + new)}: L_known {number(known)}, L_new {number(new)}"
+        f"{'' if share is None else f' ({percent(1 - share, 0)} new)'}. "
+        f"Wrong greedily and yet right in two or more of 32 draws: "
+        f"{percent(fmean(second), 0) if second else '–'} of the items. The stricter definition of "
+        f"new moves Λ_new by more than .1 for: {listed(flagged, 12) or 'none'}."
+    )
+    heads = ("mean over designs, tasks and seeds", "before", "after")
+    return f"{table(heads, rows)}\n\n{text}"
+
+
+def _passes(entries: Sequence[Entry], split: str) -> list[tuple[int, float, float]]:
+    found: dict[int, list[tuple[float, float]]] = {}
+    for entry in entries:
+        for of_task in (entry.novelty.passes.values() if entry.novelty else ()):
+            for one in of_task:
+                if one.split == split and one.end is not None:
+                    for k, start in one.start.items():
+                        found.setdefault(k, []).append((start, one.end[k]))
+    return [
+        (k, fmean(a for a, _ in pairs), fmean(b for _, b in pairs))
+        for k, pairs in sorted(found.items())
+    ]
+
+
+def efficiency(stored: Stored) -> str:
+    """Who learns fastest."""
+    ranking = stored.ranking("efficiency")
+    rows = []
+    for tier, row in _standings(ranking):
+        entry = _first_of(stored, row.name)
+        novelty = entry.novelty if entry else None
+        rows.append([
+            tier,
+            f"`{row.display_name}`",
+            say.checkpoints(row),
+            _score(row.score),
+            span(row.score.wider) or "–",
+            number(entry.lam.value if entry else None),
+            _share_new(entry),
+            number(novelty.lam_strict if novelty else None),
+            number(entry.mode.net.value if entry and entry.mode else None),
+            number(entry.placebo.lam.value if entry and entry.placebo else None),
+        ])
+    heads = ("tier", "design", "checkpoints", "Λ_new", "on similar tasks", "Λ, all items", "new",
+             "Λ_new, strict", "Taught", "Λ, placebo")
+    return f"{table(heads, rows)}\n\n{_scope(ranking)}"
+
+
+def by_task(stored: Stored) -> str:
+    """Λ_new of each design on each task, as a table."""
+    tasks = stored.board.tasks
+    rows = [
+        [f"`{entry.slug}`", *(number(_lam(entry, task)) for task in tasks)]
+        for entry in stored.first
+    ]
+    return table(("design", *tasks), rows)
+
+
+def _lam(entry: Entry, task: str) -> float | None:
+    found = entry.axes["efficiency"].by_task.get(task)
+    return None if found is None else found.value
+
+
+def pairs(stored: Stored) -> str:
+    """How many pairs are decided, and how many of them beyond these tasks."""
+    rows = []
+    for axis, words in _AXES.items():
+        of_axis = _pairs(stored, axis)
+        decided = [p for p in of_axis if p.call in ("better", "worse")]
+        calls = Counter(pair.call for pair in of_axis)
+        beyond = [p for p in decided if p.wider and not p.wider.low <= 0 <= p.wider.high]
+        rows.append([
+            words, str(len(of_axis)), str(len(decided)), str(calls["equivalent"]),
+            str(len(of_axis) - len(decided) - calls["equivalent"]),
+            str(sum(pair.stays for pair in of_axis)), str(len(beyond)),
+        ])
+    heads = ("axis", "pairs", "better or worse", "equivalent", "undecided",
+             "stay at a false-discovery rate of 5 %", "better or worse on similar tasks too")
+    return table(heads, rows)
+
+
+_AXES: dict[Axis, str] = {
+    "efficiency": "Λ_new", "stability": "Stab", "generalization": "Gen"
+}
+
+
+def stability(stored: Stored) -> str:
+    """Who is most stable, with failed runs at the track's rate and at three times it."""
+    ranking, rows = stored.ranking("stability"), []
+    for tier, row in _standings(ranking):
+        entry = _first_of(stored, row.name)
+        stress = stored.control(entry, "stress") if entry else None
+        rows.append([
+            tier, f"`{row.display_name}`", _score(row.score), span(row.score.wider) or "–",
+            _failures(entry), _failures(stress),
+        ])
+    heads = ("tier", "design", "Stab", "on similar tasks", "failed",
+             "failed at three times the rate")
+    return f"{table(heads, rows)}\n\n{_scope(ranking)}"
+
+
+def _failures(entry: Entry | None) -> str:
+    return "–" if entry is None else f"{len(entry.failed)} of {_runs(entry)}"
+
+
+def _runs(entry: Entry) -> int:
+    return sum(len(task.seeds) for task in entry.tasks)
+
+
+def generalization(stored: Stored) -> str:
+    """Who generalizes best."""
+    ranking, rows = stored.ranking("generalization"), []
+    for tier, row in _standings(ranking):
+        entry = _first_of(stored, row.name)
+        rows.append([
+            tier, f"`{row.display_name}`", _score(row.score), span(row.score.wider) or "–",
+            _change(entry, "hard"), _change(entry, "format"), _forgetting(entry),
+        ])
+    heads = ("tier", "design", "Gen", "on similar tasks", "HARD, start → end",
+             "FORMAT, start → end", "forgetting")
+    return f"{table(heads, rows)}\n\n{_scope(ranking)}"
+
+
+def _change(entry: Entry | None, split: str) -> str:
+    if entry is None:
+        return "–"
+    found = [one for task in entry.tasks for one in task.splits if one.name == split]
+    ends = [one.end for one in found if one.end is not None]
+    start = fmean(one.start for one in found) if found else None
+    end = fmean(ends) if ends and len(ends) == len(found) else None
+    return f"{number(start, 2)} → {number(end, 2)}"
+
+
+def _forgetting(entry: Entry | None) -> str:
+    values = [] if entry is None else [task.forgetting for task in entry.tasks]
+    known = [value for value in values if value is not None]
+    return number(fmean(known)) if known and len(known) == len(values) else "–"
+
+
+def axes(stored: Stored) -> str:
+    """Whether the three axes are one order."""
+    found = stored.board.correlations.get(RECIPE, ())
+    rows = [
+        [f"{one.first} and {one.second}", number(one.rho, 2), str(one.n),
+         "–" if one.rho is None else "yes" if abs(one.rho) < 0.8 else "**no**"]
+        for one in found
+    ]
+    return table(("axes", "rank correlation", "rows", "below .8"), rows)
+
+
+def starts(stored: Stored) -> str:
+    """How far the start explains the order, and whether designs differ from one another."""
+    ranked = [entry for entry in stored.first if entry.axes["efficiency"].value is not None]
+    if len(ranked) < 3:
+        return "Fewer than three designs have a Λ_new: no correlation."
+    values = [entry.axes["efficiency"].value for entry in ranked]
+    lines = []
+    for words, split in (("sampled", "id"), ("greedy", "id_greedy")):
+        means = [_mean_start(stored, entry, split) for entry in ranked]
+        rho = stats.spearmanr(means, values)[0]
+        lines.append(f"{words} start score {number(float(rho), 2)}")
+    scores = np.array([[_lam(entry, task) for task in stored.board.tasks] for entry in ranked])
+    free = len(scores) - 1, (len(scores) - 1) * (scores.shape[1] - 1)
+    rows, columns = scores.mean(axis=1, keepdims=True), scores.mean(axis=0)
+    mixed = ((scores - rows - columns + scores.mean()) ** 2).sum() / free[1]
+    ratio = scores.shape[1] * rows.var(ddof=1) / mixed
+    p = float(stats.f.sf(ratio, *free))
+    return (
+        f"Rank correlation of Λ_new with the {' and with the '.join(lines)} "
+        f"({len(ranked)} checkpoints). Checkpoints against checkpoints × tasks: "
+        f"F({free[0]}, {free[1]}) = {number(float(ratio), 2)}, "
+        f"p {'< .001' if p < 0.001 else f'= {number(p)}'}."
+    )
+
+
+def _mean_start(stored: Stored, entry: Entry, split: str) -> float:
+    scores = {
+        run.task: run.record.splits[split].start
+        for run in stored.runs
+        if run.model == entry.model and run.record.arm == "real"
+    }
+    return fmean(scores.values())
+
+
+def gates(stored: Stored) -> str:
+    """The figures of the pilot's gates on the ranked tasks, which select nothing."""
+    real = [run for run in stored.runs if run.record.arm == "real"]
+    sampled = [run.record.splits["id"].start for run in real]
+    greedy = [run.record.splits["id_greedy"].start for run in real]
+    modes = [e.mode.lam.value for e in stored.first if e.mode and e.mode.lam.value is not None]
+    lams = [e.lam.value for e in stored.first if e.lam.value is not None]
+    parts = [p for e in stored.first if e.novelty for p in e.novelty.tasks.values()]
+    share = known_share(parts)
+    gains = [e.gain_u.value for e in stored.first if e.gain_u.value is not None]
+    ratio = fmean(modes) / fmean(lams) if modes and lams and fmean(lams) > 0 else None
+    fewest = min((p.new_items for p in parts), default=None)
+    return table(("figure", "the gate asked", "on the ranked tasks"), [
+        ["greedy less sampled score at the start", "at most .15",
+         number(fmean(greedy) - fmean(sampled))],
+        ["sampled score at the start", ".05 to .6",
+         f"{number(min(sampled))} to {number(max(sampled))}"],
+        ["L_new / L", "at least .5", number(None if share is None else 1 - share)],
+        ["Λ over all items, mode arm against real arm", "at most .5", number(ratio)],
+        ["gain, on the scale from floor to ceiling", "at least .10",
+         number(fmean(gains) if gains else None)],
+        ["fewest new items of a design and task", "64", "–" if fewest is None else str(fewest)],
+    ])
+
+
+def choices(stored: Stored) -> str:
+    """What the board says on the questions of a person who chooses."""
+    ranking = stored.ranking("efficiency").ranking
+    top = [s.model for s in ranking.standings if s.tier == 1]
+    names = {row.name: row.display_name for row in _rows(stored, "efficiency")}
+    decided = [p for p in _pairs(stored, "efficiency") if p.call in ("better", "worse")]
+    beyond = [p for p in decided if p.wider and not p.wider.low <= 0 <= p.wider.high]
+    leaders = "No rank yet."
+    if top:
+        leaders = f"Highest: `{names[top[0]]}`."
+        if rest := [f"`{names[name]}`" for name in top[1:]]:
+            leaders += f" In its tier, not known to be slower: {listed(rest, 8)}."
+    designs = stored.ranking("efficiency").designs
+    about = "one checkpoint each, so nothing is known of designs"
+    if designs is not None and designs.kind == "designs":
+        about = "designs, each over its checkpoints"
+    calm, stress = [_tally(stored, arm) for arm in ("real", "stress")]
+    passes = {k: (a, b) for k, a, b in _passes(stored.first, "id")}
+    most = max(passes, default=0)
+    rows = [
+        ["Which one learns fastest?", leaders],
+        ["Is that known of the design?", f"The rows are {about}."],
+        ["Is that known on other tasks?",
+         f"{len(beyond)} of {len(decided)} decided pairs have an interval over similar tasks "
+         "without 0."],
+        ["Does greedy decoding gain?",
+         f"Greedy {number(stored.mean('id_greedy', False))} to "
+         f"{number(stored.mean('id_greedy', True))}, sampled {number(stored.mean('id', False))} "
+         f"to {number(stored.mean('id', True))}."],
+        ["Does training add answers?",
+         f"pass@{most} goes from {number(passes[most][0])} to {number(passes[most][1])}."
+         if most else "No draws are stored."],
+        ["Does a model break at three times the rate?",
+         f"{stress} runs failed, and {calm} at the track's rate."],
+    ]
+    return table(("question", "what the board says"), rows)
+
+
+def _tally(stored: Stored, arm: str) -> str:
+    entries = stored.first
+    if arm != "real":
+        entries = [c for e in stored.first if (c := stored.control(e, arm)) is not None]
+    return f"{sum(len(e.failed) for e in entries)} of {sum(map(_runs, entries))}"
+
+
+def _rows(stored: Stored, axis: Axis) -> Sequence[DesignRow]:
+    designs = stored.ranking(axis).designs
+    return () if designs is None else designs.rows
+
+
+def _pairs(stored: Stored, axis: Axis) -> Sequence[DesignPair]:
+    designs = stored.ranking(axis).designs
+    return () if designs is None else designs.pairs
+
+
+def _standings(ranking: AxisRanking) -> list[tuple[str, DesignRow]]:
+    """Tier and row, in the order of the board; rows without a tier last."""
+    designs = ranking.designs
+    assert designs is not None
+    tiers = {standing.model: str(standing.tier) for standing in ranking.ranking.standings}
+    names = [*tiers, *(row.name for row in designs.rows if row.name not in tiers)]
+    return [(tiers.get(name, "–"), designs.row(name)) for name in names]
+
+
+def _scope(ranking: AxisRanking) -> str:
+    designs = ranking.designs
+    assert designs is not None
+    if ranking.ranking.reason is not None:
+        return f"No tiers: {ranking.ranking.reason}."
+    return f"{say.scope(designs)} {say.tier_rule(designs)}"
+
+
+def _score(score: AxisScore) -> str:
+    return f"{number(score.value)} {span(score.interval)}".strip()
+
+
+def _share_new(entry: Entry | None) -> str:
+    share = entry.novelty.known_share if entry and entry.novelty else None
+    return percent(None if share is None else 1 - share, 0)
+
+
+def _first_of(stored: Stored, row: str) -> Entry | None:
+    """The checkpoint of a row that has all arms."""
+    found = [e for e in stored.first if row in (e.name, f"{e.slug}/{e.recipe}")]
+    return found[0] if found else None
+
+
+BLOCKS: dict[str, tuple[str, Callable[[Stored], str]]] = {
+    "status": ("", status),
+    "learned": ("What is learned", learned),
+    "efficiency": ("Who learns fastest", efficiency),
+    "tasks": ("Λ_new on each task", by_task),
+    "pairs": ("What is decided", pairs),
+    "stability": ("Who is most stable", stability),
+    "generalization": ("Who generalizes best", generalization),
+    "axes": ("Three axes or one", axes),
+    "starts": ("What the start explains", starts),
+    "gates": ("The pilot's gates, on the ranked tasks", gates),
+    "choices": ("", choices),
+}
+"""What a page may ask for, by name: a title, and what makes it."""
+
+
+def block(name: str, stored: Stored) -> str:
+    """One of :data:`BLOCKS` below its title."""
+    title, make = BLOCKS[name]
+    return f"**{title}**\n\n{make(stored)}" if title else make(stored)

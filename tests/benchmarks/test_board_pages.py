@@ -1,0 +1,229 @@
+"""The tables of findings.md and choosing.md, and the study on pretraining seeds, from made-up
+records of protocol CRL-2."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+
+import board_pages
+import numpy as np
+import pytest
+from board_tables import pretraining
+from board_tables.pretraining import Study, judge
+from board_tables.tables import BLOCKS, Stored, block
+
+from crlbench.base.wording import number
+from crlbench.disk.hashing import digest
+from crlbench.errors import Incomplete, UsageError
+from tests.support.shared import made_once
+from tests.support.simulate import TASKS, Plan, write_board
+
+SLOPES = {"tiny2-llama": 2.4, "tiny2-qwen2": 2.2, "tiny2-mistral": 0.4}
+STUDIED = ("tiny2-llama", "tiny2-qwen2")
+FULL = Plan(
+    seeds=5,
+    placebo=3,
+    mode=3,
+    stress=3,
+    items=192,
+    protocol="CRL-2",
+    pass_draws=32,
+    track_version=1,
+    checkpoint="i0o0",
+)
+
+
+def named(plan: Plan, model: str, label: str) -> Plan:
+    name = f"{model} {label}"
+    return replace(
+        plan, model=model, display_name=model, checkpoint=label, revision=digest(name)[:40]
+    )
+
+
+@pytest.fixture(scope="module")
+def board(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three designs with one whole checkpoint each, two of them with two further ones."""
+    plans = [replace(named(FULL, m, "i0o0"), slope=s) for m, s in SLOPES.items()]
+    further = replace(FULL, seeds=3, placebo=0, mode=0, stress=0)
+    plans += [
+        replace(named(further, model, label), slope=SLOPES[model] + shift)
+        for model in STUDIED
+        for label, shift in (("i1o1", -0.4), ("i2o0", 0.3))
+    ]
+    return made_once(tmp_path_factory, "pages", lambda home: write_board(home, *plans))
+
+
+@pytest.fixture(scope="module")
+def stored(board: Path) -> Stored:
+    found = board_pages.read(board)
+    assert found is not None
+    return found
+
+
+def test_a_board_with_fewer_designs_says_what_is_missing(stored: Stored) -> None:
+    text = block("status", stored)
+    assert text.startswith("**Not complete yet: 3 of 8 designs.**")
+    assert "tiny2-granite-hybrid" in text and "tiny2-llama" not in text
+    whole = Stored(stored.board, stored.runs, tuple(SLOPES))
+    assert block("status", whole).startswith("**Complete: 3 designs** (2 with several) on 4 tasks")
+
+
+def test_scores_are_those_of_the_records(board: Path, stored: Stored) -> None:
+    """An independent path: the plain JSON of every real run of the first checkpoints."""
+    scores: dict[tuple[str, str], list[float]] = {}
+    for path in board.rglob("real/*/record.json"):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if record["subject"]["checkpoint"] == "i0o0":
+            key = record["subject"]["slug"], record["task"]["name"]
+            scores.setdefault(key, []).append(record["splits"]["id_greedy"]["end"])
+    assert len(scores) == 12
+    greedy = fmean(map(fmean, scores.values()))
+    (line,) = [x for x in block("learned", stored).splitlines() if x.startswith("| greedy")]
+    assert line.endswith(f"| {number(greedy)} |")
+
+
+def test_every_table_has_a_row_for_each_design(stored: Stored) -> None:
+    entries = {entry.slug: entry for entry in stored.first}
+    for name in ("efficiency", "stability", "generalization"):
+        rows = block(name, stored).splitlines()
+        for slug, entry in entries.items():
+            assert sum(f"| `{slug}` |" in row for row in rows) == 1
+            if name == "efficiency":
+                (row,) = [row for row in rows if f"| `{slug}` |" in row]
+                assert number(entry.mode.net.value) in row and number(entry.lam.value) in row
+    for slug, entry in entries.items():
+        by_task = entry.axes["efficiency"].by_task
+        cells = " | ".join(number(by_task[task].value) for task in stored.board.tasks)
+        assert f"| `{slug}` | {cells} |" in block("tasks", stored)
+
+
+def test_what_is_decided_is_counted(stored: Stored) -> None:
+    designs = stored.ranking("efficiency").designs
+    assert designs is not None
+    better = sum(pair.call in ("better", "worse") for pair in designs.pairs)
+    row = next(x for x in block("pairs", stored).splitlines() if x.startswith("| Λ_new"))
+    assert row.split("|")[2:4] == [f" {len(designs.pairs)} ", f" {better} "]
+
+
+def test_failures_under_stress_stand_beside_the_calm_ones(stored: Stored) -> None:
+    assert "0 of 20 | 0 of 12 |" in block("stability", stored)
+    assert "0 of 36 runs failed, and 0 of 60 at the track's rate" in block("choices", stored)
+
+
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    for name in board_pages.PAGES:
+        parts = [f"<!-- board: {one} -->\nold\n<!-- end board -->\n" for one in BLOCKS]
+        (tmp_path / name).write_text("# A page\n\n" + "\nText.\n\n".join(parts), encoding="utf-8")
+    (tmp_path / "studies").mkdir()
+    return tmp_path
+
+
+def test_pages_are_written_once_and_checked(
+    board: Path, docs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--board", str(board), "--docs", str(docs)]
+    assert board_pages.main(["--check", *given]) == 1
+    assert "old" in (docs / "findings.md").read_text(encoding="utf-8")
+    assert board_pages.main(given) == 0
+    text = (docs / "findings.md").read_text(encoding="utf-8")
+    assert "old" not in text and text.count("Text.") == len(BLOCKS) - 1
+    assert "**Who learns fastest**" in text
+    assert board_pages.main(["--check", *given]) == 0
+    capsys.readouterr()
+    page = docs / "choosing.md"
+    page.write_text(text.replace("board: axes", "board: axis"), encoding="utf-8")
+    assert board_pages.main(given) == UsageError.exit_code
+    assert "choosing.md: no table is called axis; there are status" in capsys.readouterr().err
+
+
+def test_a_board_without_entries_says_so_and_has_no_table(docs: Path, tmp_path: Path) -> None:
+    assert board_pages.main(["--board", str(tmp_path / "none"), "--docs", str(docs)]) == 0
+    text = (docs / "findings.md").read_text(encoding="utf-8")
+    assert text.count("Not complete yet: 0 of 8 designs.") == 1 and "|" not in text
+
+
+@pytest.mark.parametrize("name", board_pages.PAGES)
+def test_the_pages_of_this_checkout_ask_for_tables_that_there_are(name: str) -> None:
+    page = board_pages.ROOT / "docs" / name
+    assert board_pages.EMPTY in board_pages.filled(page, None)
+
+
+def test_nobody_looks_at_the_study_before_its_last_run(
+    board: Path, docs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = ["study", "--board", str(board), "--docs", str(docs)]
+    assert board_pages.main(given) == Incomplete.exit_code
+    assert "17 of 24 checkpoints have no whole entry" in capsys.readouterr().err
+    assert [*(docs / "studies").iterdir()] == []
+    monkeypatch.setattr(board_pages, "MODELS", STUDIED)
+    assert board_pages.main(given) == 0
+    text = (docs / "studies" / board_pages.STUDY).read_text(encoding="utf-8")
+    assert "from 72 runs: 2 designs" in text and text.count("| P") == 5
+    assert text.count("| `tiny2-qwen2` |") == 3
+
+
+def simulated(
+    design: float, checkpoint: float, mixed: float, order: float = 0.0, seed: int = 0
+) -> Study:
+    """A study of known components: 8 designs, 3 checkpoints, 8 tasks, 3 seeds."""
+    rng = np.random.default_rng(seed)
+    orders = np.array([0, 1, 0])
+    values = (
+        0.3
+        + design * rng.normal(size=(8, 1, 1, 1))
+        + checkpoint * rng.normal(size=(8, 3, 1, 1))
+        + (order * rng.normal(size=2))[orders][None, :, None, None]
+        + 0.2 * rng.normal(size=(1, 1, 8, 1))
+        + mixed * rng.normal(size=(8, 1, 8, 1))
+        + 0.02 * rng.normal(size=(8, 3, 8, 1))
+        + 0.014 * rng.normal(size=(8, 3, 8, 3))
+    )
+    names = tuple(f"tiny2-{n}" for n in "abcdefgh")
+    starts = rng.uniform(0.1, 0.5, size=(8, 3, 8))
+    return Study(names, pretraining.LABELS, tuple(map(str, range(8))), (), values, starts)
+
+
+def calls(study: Study) -> dict[str, str]:
+    return {one.name: one.call for one in judge(study)}
+
+
+def test_designs_that_differ_more_than_their_checkpoints() -> None:
+    found = calls(simulated(design=0.3, checkpoint=0.02, mixed=0.02))
+    assert found["P1"] == "refuted" and found["P2"] == "supported" and found["P3"] == "refuted"
+    assert found["P5"] == "refuted", "every checkpoint has the leader of all"
+
+
+def test_checkpoints_that_differ_more_than_their_designs() -> None:
+    found = calls(simulated(design=0.0, checkpoint=0.3, mixed=0.5))
+    assert found["P1"] == "supported" and found["P2"] == "open" and found["P3"] == "supported"
+    assert found["P5"] == "supported"
+
+
+def test_an_order_of_two_is_seldom_told_from_initialisation() -> None:
+    assert calls(simulated(design=0.1, checkpoint=0.1, mixed=0.1, order=0.1))["P4"] in (
+        "supported", "open"
+    )
+
+
+def test_a_task_without_new_items_is_left_out_for_all(stored: Stored) -> None:
+    entries = [e for e in stored.board.entries if e.slug in STUDIED]
+    study = pretraining.read_study(entries, STUDIED, pretraining.LABELS, TASKS)
+    assert study.tasks == tuple(TASKS) and study.left_out == ()
+    assert study.values.shape == (2, 3, 4, 3)
+    seeds = entries[0].evidence.seeds
+    known = entries[0].evidence
+    try:
+        known.seeds = lambda axis, task, *rest: (  # type: ignore[method-assign]
+            None if task == "counting" else seeds(axis, task, *rest)
+        )
+        less = pretraining.read_study(entries, STUDIED, pretraining.LABELS, TASKS)
+    finally:
+        del known.seeds
+    assert less.left_out == ("counting",) and "counting" not in less.tasks
+    assert "Left out, since a checkpoint has fewer than 64 new items: counting." in (
+        pretraining.page(less)
+    )
