@@ -330,7 +330,7 @@ def plan_of(
             check_source(
                 chosen.name, chosen.config, board, model[1], tasks, settings.arm, ranks, catalog
             )
-            check_vocabulary_of(chosen.recipe, model[1], catalog)
+        check_vocabulary_of(chosen.recipe, model[1], catalog)
     if board.conditions.data.reward == "process":
         _require_credit_of_steps(chosen.recipe, tasks, catalog)
     _check_arms(settings.arm, chosen, tasks, catalog)

@@ -25,6 +25,8 @@ from crlbench.contract.conditions import Budget
 Source = Literal["rewards", "pairs", "demonstrations", "own-pairs", "teacher", "replay"]
 FROZEN: Mapping[Source, int] = {"pairs": 2, "demonstrations": 1}
 """Sources that are frozen, with the answers that each prompt has."""
+SAMPLED: frozenset[Source] = frozenset({"rewards", "own-pairs", "teacher", "replay"})
+"""Sources that the policy samples while it learns."""
 UNPAID: frozenset[Source] = frozenset({*FROZEN, "own-pairs"})
 """Sources without rewards: an iteration has figures of answers, and scores at evaluations alone."""
 LEAF = "experience"
@@ -82,9 +84,13 @@ def why_open(config: Mapping[str, Any]) -> str:
     rewards say, and learning from a replay is an experiment. A chain whose seeds share a product
     hides what that product's luck does.
     """
+    for stage in config.get("stages", ()):
+        if stage.get("seeds") == "one":
+            return f"all seeds share what stage '{stage['name']}' leaves (seeds = one)"
+        if "teacher" in stage:
+            return f"stage '{stage['name']}' learns from another model, not from labels"
     if "stages" in config:
-        shared = [stage["name"] for stage in config["stages"] if stage.get("seeds") == "one"]
-        return f"all seeds share what stage '{shared[0]}' leaves (seeds = one)" if shared else ""
+        return ""
     source = source_of(config)
     if source in FROZEN:
         return f"the recipe learns from frozen {source}, not from rewards"

@@ -20,7 +20,8 @@ def check_lineage(facts: Facts) -> Iterator[Finding]:
     if record.lineage is None or not is_chain:
         yield from facts.differs("lineage", record.lineage is not None, is_chain, "a chain or not")
         return
-    from crlbench.algo.chain import Chain
+    from crlbench.algo.chain import TEACHER, Chain
+    from crlbench.algo.distillation import DistillRecipe
     from crlbench.algo.recipe import from_config
     from crlbench.stages.orders import order_of, permutes
 
@@ -47,6 +48,9 @@ def check_lineage(facts: Facts) -> Iterator[Finding]:
         known = {n: p for n, p in products.items() if not of_first or n in chain.of_one_seed}
         inputs = dict(_inputs(facts, dict(stage.inputs), known, own))
         yield from facts.differs(f"lineage.{own.name}.inputs", own.inputs, inputs)
+        if isinstance(stage.recipe, DistillRecipe) and stage.recipe.teacher.sha256 is not None:
+            stated, pinned = own.inputs.get(TEACHER), stage.recipe.teacher.sha256
+            yield from facts.differs(f"lineage.{own.name}.inputs.{TEACHER}", stated, pinned)
         blind = permutes(chain, record.arm)
         leaves, seed = record.fingerprint.leaves, record.seed.value
         if of_first:

@@ -16,7 +16,7 @@ from typing import Any
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from crlbench.algo.chain import DEMOS, GOLD, OWN, START, Chain, Stage
+from crlbench.algo.chain import DEMOS, GOLD, OWN, START, TEACHER, Chain, Stage
 from crlbench.algo.pairs.pairing import Pairing
 from crlbench.algo.pairs.recipe import PairRecipe
 from crlbench.algo.recipe import from_config
@@ -44,6 +44,7 @@ from crlbench.stages.collect import (
     draw_questions,
     training_questions,
 )
+from crlbench.stages.distill import make_distilled
 from crlbench.stages.failure import StageFailed
 from crlbench.stages.jury import Jury, pairing_of
 from crlbench.stages.meters import Meters
@@ -197,6 +198,8 @@ class Workshop:
         if "reward" in read:
             payer, prompts = self.payer(read["reward"], inputs.meter)
             return replace(inputs, payer=payer, prompts=prompts)
+        if TEACHER in read:
+            return replace(inputs, prompts=[question.prompt for question in self.questions[1]])
         data = read["data"]
         if data == OWN:
             assert isinstance(self.chain.recipe, PairRecipe)  # its kind takes no others
@@ -256,6 +259,7 @@ class Workshop:
             "collect": self.make_pairs,
             "reward": self.make_reward,
             "choose": self.make_answers,
+            "distill": self.make_distilled,
         }[stage.kind]
         return lambda folder, work: make(stage, folder, work)
 
@@ -272,6 +276,22 @@ class Workshop:
             folder,
             work,
             self.meters.of(),
+            self.should_stop,
+        )
+
+    def make_distilled(self, stage: Stage, folder: Path, work: Path) -> Made:
+        """A policy that learned what a teacher says of its own completions."""
+        return make_distilled(
+            stage,
+            self.cell,
+            self.conditions,
+            replace(self.subject, backbone=self.backbone(stage.reads("start"))),
+            self.task,
+            self.questions[1],
+            self.seed,
+            folder,
+            work,
+            self.meters.of_distilling(stage),
             self.should_stop,
         )
 

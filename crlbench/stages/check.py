@@ -58,7 +58,7 @@ def check_recipe(
     _check_labels(recipe, conditions, preference)
     _check_answers(recipe, conditions, preference, arms)
     for stage in recipe.stages:
-        _check_stage(stage)
+        _check_stage(stage, conditions)
     for table in preference.shared:
         _check_shared(recipe, table, track, load)
 
@@ -113,15 +113,17 @@ def _check_answers(
     source, budget = source_of(chain.plain()), conditions.budget
     if source == "rewards":
         return
-    if (temperature := conditions.sampling.temperature) != 1.0:
-        raise UsageError(
-            f"chain '{chain.name}' takes the log-probabilities of answers at temperature 1, and "
-            f"sampling.temperature is {temperature:g}. Set sampling.temperature=1."
-        )
     if "placebo" in arms and not chain.asks_labeller:
         raise UsageError(
             f"--arm placebo: chain '{chain.name}' asks no labeller and nothing pays it, so no "
             "label can be made blind. Leave placebo out of --arm."
+        )
+    if source == "teacher":  # both distributions are taken at the temperature of sampling
+        return
+    if (temperature := conditions.sampling.temperature) != 1.0:
+        raise UsageError(
+            f"chain '{chain.name}' takes the log-probabilities of answers at temperature 1, and "
+            f"sampling.temperature is {temperature:g}. Set sampling.temperature=1."
         )
     if source in FROZEN and budget.rows % FROZEN[source]:
         raise UsageError(
@@ -138,12 +140,16 @@ def _check_answers(
         )
 
 
-def _check_stage(stage: Stage) -> None:
+def _check_stage(stage: Stage, conditions: Conditions) -> None:
     """Settings that only the code of a stage can judge; it is loaded for chains alone."""
     if stage.kind == "collect":
         from crlbench.stages.jury import pairing_of
 
         pairing_of(stage.setting("pairing"))
+    if stage.kind == "distill":
+        from crlbench.stages.distill import plan_of
+
+        plan_of(dict(stage.settings), stage.name, conditions)
     if stage.kind == "reward":
         from crlbench.stages.reward import reward_training
 
