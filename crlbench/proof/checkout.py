@@ -19,7 +19,7 @@ from crlbench.catalog.find import Catalog
 from crlbench.catalog.frozen import Task
 from crlbench.contract.charges import Coefficients
 from crlbench.contract.conditions import PROTOCOL, PROTOCOLS, diff, leaves, stated_values
-from crlbench.contract.experience import OWN_LEAF, leaves_of, why_open
+from crlbench.contract.experience import OWN_LEAF, leaves_of, own_answers, why_open
 from crlbench.contract.model_card import ModelCard
 from crlbench.contract.verification import Finding
 from crlbench.disk import line_ends
@@ -130,10 +130,10 @@ def _compare_board(
         here.differ("fingerprint.leaves", str(error), f"conditions of {where}")
         return
     control = json.loads(canonical_json(board.control))
-    control |= leaves_of(record.algo.config, facts.get(OWN_LEAF))
+    control |= leaves_of(record.algo.config, own_answers(facts))
     for name, (ours, theirs) in diff(control, facts).items():
         here.differ(f"fingerprint.leaves.{name}", theirs, ours, where)
-    opened = why_open(record.algo.config)
+    opened = why_open(record.algo.config, OWN_LEAF in facts)
     division = "open" if opened else board.division
     if division != protocol.division:
         why = "; ".join([*([opened] if opened else []), *reasons][:SHOWN])

@@ -17,6 +17,10 @@ CONTROL = "placebo"
 """The arm whose labels are permuted, where a chain asks a labeller."""
 
 
+ANSWERS = "answers"
+"""Input of a stage that would collect pairs and reads those of a person's own file."""
+
+
 @dataclass(frozen=True)
 class Order:
     """A product that is wanted: what determines it."""
@@ -76,6 +80,8 @@ def order_of(
     """
     plain = stage.plain()
     spec = {name: value for name, value in plain.items() if name not in ("name", *inputs)}
+    if ANSWERS in inputs:  # whom it would have sampled, and how, changes nothing
+        spec = {"kind": stage.kind}
     if stage.recipe is not None:
         # The name of a recipe decides nothing; what it reads is among the inputs, by digest.
         known = ("name", TEACHER)

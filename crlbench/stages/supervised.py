@@ -78,7 +78,7 @@ def make_supervised(
     conditions: Conditions,
     subject: Subject,
     task: Task,
-    questions: Sequence[Question],
+    shown: Read,
     seed: int,
     folder: Path,
     work: Path,
@@ -89,6 +89,7 @@ def make_supervised(
 
     Args:
         subject: the model to begin from.
+        shown: the demonstrations.
         work: holds the checkpoint of an attempt that was ended.
 
     Raises:
@@ -97,7 +98,6 @@ def make_supervised(
         ValidationError: the settings of the stage cannot be.
     """
     collector = collector_of(task, subject.reader, conditions, cell.device)
-    shown = demonstrations(questions, task, subject.reader)
     conditions = conditions_of(stage, conditions, len(shown.lessons))
     assert isinstance(stage.recipe, SupervisedRecipe)  # its kind takes no others
     module = SupervisedTuning(
