@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from crlbench.algo.distillation import DistillRecipe
 from crlbench.algo.recipe import BaseRecipe, from_config, to_config
 from crlbench.errors import UsageError, require_known, unknown_name
 
@@ -24,12 +25,14 @@ RESERVED = (START, DEMOS, GOLD, OWN)
 ONE = "one"
 """Value of the setting ``seeds`` of a stage whose product all seeds of a task share."""
 SEEDS = ("each", ONE)
+TEACHER = "teacher"
+"""Field of a stage that distils: the model that says what it would have said."""
 
 
 class Input(NamedTuple):
     """A field that names what a stage reads."""
 
-    of: Product | None
+    of: Product | None = None
     """What the earlier stage has to leave; None: no stage can be named."""
     given: str | None = None
     """Reserved name that may stand there, too."""
@@ -45,10 +48,11 @@ class Kind(NamedTuple):
     inputs: Mapping[str, Input]
     recipe: str | None = None
     """An axis of the recipes that it trains by; None where it needs no recipe."""
-    is_last: bool = False
-    """Whether such a stage trains the policy that is measured."""
+    is_last: bool | None = False
+    """Whether such a stage trains the policy that is measured; None: it may, and need not."""
     settings: Mapping[str, tuple[type, ...]] = {}
-    """Further fields and their types; those that are not stated are the stage's defaults."""
+    """Further fields and their types; those that are not stated are the stage's defaults. Where a
+    stage need not be the last one, the last one has none: it trains on the track's grid."""
 
 
 _WHOLE, _NUMBER = (int,), (int, float)
@@ -85,6 +89,14 @@ KINDS: Mapping[str, Kind] = {
         "trains a policy on demonstrations",
         {"start": Input("policy", START), "data": Input(None, DEMOS)},
         recipe="likelihood",
+        settings={"epochs": _WHOLE, "batch": _WHOLE, "learning_rate": _NUMBER},
+    ),
+    "distill": Kind(
+        "policy",
+        "trains a policy on its own completions, towards what a teacher says of them",
+        {"start": Input("policy", START), TEACHER: Input(models=True)},
+        recipe="divergence",
+        is_last=None,
         settings={"epochs": _WHOLE, "batch": _WHOLE, "learning_rate": _NUMBER},
     ),
     "policy": Kind(
@@ -197,6 +209,11 @@ def make_stage(table: Mapping[str, Any], recipe_of: Callable[[Any], BaseRecipe])
             f"stage '{name}' ({kind_name}) cannot train by recipe '{recipe.name}', which has no "
             f"axis {kind.recipe}."
         )
+    if isinstance(recipe, DistillRecipe) and recipe.teacher.entry != table[TEACHER]:
+        raise UsageError(
+            f"stage '{name}': its teacher is {table[TEACHER]!r:.40}, and that of its recipe "
+            f"{recipe.teacher.entry!r:.40}. Name it by the field {TEACHER} of the stage."
+        )
     return Stage(
         name,
         str(kind_name),
@@ -225,12 +242,13 @@ class Chain(BaseRecipe):
             before[stage.name] = stage
         for stage in self.stages:
             self._check_settings(stage)
-            if (stage is self.last) != KINDS[stage.kind].is_last:
-                kinds = [name for name, kind in KINDS.items() if kind.is_last]
+            if KINDS[stage.kind].is_last not in (None, stage is self.last):
+                ends = [name for name, kind in KINDS.items() if kind.is_last is not False]
+                others = [name for name, kind in KINDS.items() if not kind.is_last]
                 raise UsageError(
                     f"chain '{self.name}': stage '{stage.name}' ({stage.kind}) is at the wrong "
-                    f"place: the last stage, which is measured, and no other has the kind "
-                    f"{' or '.join(kinds)}."
+                    f"place. The last stage, which is measured, has the kind {' or '.join(ends)}; "
+                    f"those before it have {' or '.join(others)}."
                 )
         read = {value for stage in self.stages for _, value in stage.inputs}
         if idle := [stage.name for stage in self.upstream if stage.name not in read]:
@@ -240,6 +258,11 @@ class Chain(BaseRecipe):
 
     def _check_settings(self, stage: Stage) -> None:
         settings = dict(stage.settings)
+        if settings and stage is self.last and KINDS[stage.kind].is_last is None:
+            raise UsageError(
+                f"chain '{self.name}': stage '{stage.name}' has {next(iter(settings))}, and the "
+                "last stage trains on the track's grid. Leave it out."
+            )
         if (seeds := settings.get("seeds", SEEDS[0])) not in SEEDS:
             raise unknown_name(f"seeds of stage '{stage.name}'", str(seeds), SEEDS)
         rounds = settings.get("rounds")

@@ -8,10 +8,12 @@ a field.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from crlbench.algo.chain import KINDS, Chain, Stage, make_stage
+from crlbench.algo.chain import KINDS, TEACHER, Chain, Stage, make_stage
+from crlbench.algo.distillation import DistillRecipe, Teacher
 from crlbench.algo.flip import flipped, scalar
 from crlbench.algo.recipe import BaseRecipe, from_config
 from crlbench.disk.reading import Malformed, read_bytes, toml_table
@@ -38,20 +40,28 @@ def read_chain(path: Path, load: Load) -> Chain:
         tables = data.get("stage", [])
         if not isinstance(tables, list) or not all(isinstance(one, dict) for one in tables):
             raise UsageError("stage: write each stage as a table [[stage]].")
-        return Chain(path.stem, tuple(make_stage(table, _named(load)) for table in tables))
+        return Chain(path.stem, tuple(read_stage(table, load) for table in tables))
     except UsageError as error:
         raise ValidationError(f"{path}: {error}") from None
 
 
-def _named(load: Load) -> Callable[[Any], BaseRecipe]:
+def _named(load: Load, table: Mapping[str, Any]) -> Callable[[Any], BaseRecipe]:
     """Loads what a file calls a recipe, which is its name."""
 
     def recipe_of(name: Any) -> BaseRecipe:
         if not isinstance(name, str):
             raise UsageError(f"recipe: {name!r:.40} is no name of a recipe.")
-        return load(name)
+        return _taught(load(name), table)
 
     return recipe_of
+
+
+def _taught(recipe: BaseRecipe, table: Mapping[str, Any]) -> BaseRecipe:
+    """A recipe with the teacher that its stage names; others as they are."""
+    entry = table.get(TEACHER)
+    if not isinstance(recipe, DistillRecipe) or not isinstance(entry, str):
+        return recipe
+    return recipe if recipe.teacher.entry == entry else replace(recipe, teacher=Teacher(entry))
 
 
 def read_stage(table: Mapping[str, Any], load: Load) -> Stage:
@@ -60,7 +70,7 @@ def read_stage(table: Mapping[str, Any], load: Load) -> Stage:
     Raises:
         UsageError: the field that is wrong.
     """
-    return make_stage(table, _named(load))
+    return make_stage(table, _named(load, table))
 
 
 def flip_chain(chain: Chain, texts: tuple[str, ...], load: Load) -> Chain:
@@ -93,11 +103,11 @@ def _flip_stage(stage: Stage, path: list[str], value: str, text: str, load: Load
     kind = KINDS[stage.kind]
     if field == "recipe" and stage.recipe is not None:
         inner_text = f"{'.'.join(inner)}={value}"
-        recipe = flipped(stage.recipe, inner_text) if inner else load(value)
+        recipe = flipped(stage.recipe, inner_text) if inner else _taught(load(value), stage.plain())
         return make_stage(stage.plain(), lambda _: recipe)
     known = [*kind.inputs, *kind.settings, *(["recipe"] if kind.recipe else [])]
     if inner or field not in known:
         what = f"field of the {stage.kind} stage '{stage.name}'"
         raise unknown_name(what, ".".join(path), known, f"In: --flip {text}.")
     table = stage.plain() | {field: value if field in kind.inputs else scalar(value)}
-    return make_stage(table, from_config)
+    return make_stage(table, lambda config: _taught(from_config(config), table))

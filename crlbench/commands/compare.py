@@ -15,7 +15,7 @@ from crlbench.errors import OK, UsageError
 SUFFIXES = {".html": "html", ".htm": "html", ".json": "json", ".md": "md", ".txt": "text"}
 """What the name of ``--out`` says about the format; a name without an ending says nothing."""
 AXES = ("all", "efficiency", "stability", "generalization")
-BY = ("completions", "bytes", "updates", "time")
+BY = ("completions", "bytes", "updates", "flops", "labels", "time")
 FORMATS = ("text", "md", "json", "html")
 NEEDS_TEMPORARY = False
 
@@ -25,6 +25,7 @@ examples:
   crlbench compare tiny-llama/ppo tiny-llama/grpo --axis efficiency --by bytes
   crlbench compare A/runs/mini-0123456789ab/my-model@89abcdef/ppo tiny-llama --out compare.html
   crlbench compare mini@1/tiny-llama mini@1/tiny-qwen2
+  crlbench compare tiny-llama/rlhf tiny-llama/sft-dpo --by flops
   crlbench compare --designs tiny2-llama tiny2-qwen2 --json
   crlbench compare --designs runs/mini-0123456789ab
 
@@ -50,8 +51,9 @@ def add_flags(parser: ArgumentParser) -> None:
     add("--axis", metavar="X", choices=AXES, default="all", help=f"{', '.join(AXES)} (all)")
     add("--tasks", metavar="A,B", help="only these tasks (all tasks of the entries)")
     add("--by", metavar="X", choices=BY, default="completions",
-        help=f"{', '.join(BY)}: x-axis of curves and times to threshold (completions); time is "
-        "not reproducible and needs one class of hardware")
+        help=f"{', '.join(BY)}: x-axis of curves and times to threshold (completions); flops and "
+        "labels are those that chains of stages were charged; time is not reproducible and needs "
+        "one class of hardware")
     add("--format", metavar="F", choices=FORMATS, default=None,
         help=f"{', '.join(FORMATS)} (text, or by the name of --out)")
     add("--out", metavar="FILE", help="file to write; its path is printed")

@@ -219,7 +219,8 @@ class _Builder:
         card = self.cards[model]
         plan = plan_of(board, (model, card), chosen, tasks, self.settings, self.catalog)
         said = self.reasons.setdefault(board.fingerprint, [])
-        said += [reason for reason in opening(chosen) if reason not in said]
+        opened = opening(chosen, self.settings.data is not None)
+        said += [reason for reason in opened if reason not in said]
         self.plans.setdefault(str(plan.folder), plan)
         if conditions and board.fingerprint == base_board.fingerprint:
             raise UsageError(f"variant '{label}' changes nothing: the base has these conditions.")

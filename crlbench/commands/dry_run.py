@@ -13,12 +13,14 @@ from types import SimpleNamespace
 from typing import Any
 
 from crlbench.commands.console import count, note, out, out_json
+from crlbench.commands.own_data import own_file
 from crlbench.commands.pace import Pace, is_absent, pace_of, unreachable
 from crlbench.commands.running import Job, checked_memory, disk_bytes, say_vanished
 from crlbench.commands.settings import shard
 from crlbench.contract.attempts import DECLARED_SEEDS
 from crlbench.contract.conditions import Conditions, protocol_name
 from crlbench.contract.events import Emit, Event, Figures
+from crlbench.contract.experience import reads_file
 from crlbench.contract.model_card import ModelCard
 from crlbench.contract.records import Cell, Status
 from crlbench.disk.names import MODE_PART
@@ -31,6 +33,7 @@ from crlbench.run.plan import Plan, label, of_shard, state
 from crlbench.run.progress import duration
 from crlbench.run.session import survey
 from crlbench.run.store import check_writable
+from crlbench.suite.own_answers import OwnFile
 from crlbench.verdict.protocols import RULES
 
 
@@ -126,7 +129,9 @@ def foresee(options: Namespace, job: Job) -> Forecast:
         / jobs,
         "memory_bytes": jobs * settings.devices * (need or 0),
         "disk_bytes": disk_bytes(job.cards, len(missing), jobs),
-        "stages": _stages([cell for cell in missing if cell.model in figures], figures),
+        "stages": _stages(
+            [cell for cell in missing if cell.model in figures], figures, own_file(settings)
+        ),
         "estimated": {
             model: pace.sentence(
                 card.slug, card.params_total or 0, _completions(one_per_model[model])
@@ -246,10 +251,13 @@ def _total_seconds(cells: Sequence[Cell], figures: Mapping[str, Figures], *, fre
     )
 
 
-def _stages(cells: Sequence[Cell], figures: Mapping[str, Figures]) -> list[dict[str, Any]]:
+def _stages(
+    cells: Sequence[Cell], figures: Mapping[str, Figures], own: OwnFile | None
+) -> list[dict[str, Any]]:
     """What every stage of a chain takes, for one seed: by recipe, model and task.
 
-    Verdicts are those of the labeller, or of the verifier where it pays the last stage.
+    Verdicts are those of the labeller, or of the verifier where it pays the last stage, or the
+    pairs of a person's own file.
     """
     one_of_each = {
         (cell.model, cell.recipe, cell.task): cell
@@ -265,6 +273,9 @@ def _stages(cells: Sequence[Cell], figures: Mapping[str, Figures]) -> list[dict[
             pays = stage.get("reward") == "gold" or stage.get("data") == "own"
             online = math.prod(budget.values()) if pays else 0
             judged = preference["prompts"] * preference["per_prompt"]
+            demos = preference["demos"]
+            if own is not None and reads_file(stage, own.holds):
+                judged = demos = len(own.examples)
             rows.append(
                 {
                     "model": cell.model,
@@ -276,7 +287,7 @@ def _stages(cells: Sequence[Cell], figures: Mapping[str, Figures]) -> list[dict[
                     if last
                     else seconds[stage["name"]],
                     "verdicts": judged if stage["kind"] == "collect" else online,
-                    "demonstrations": preference["demos"] if stage.get("data") == "demos" else 0,
+                    "demonstrations": demos if stage.get("data") == "demos" else 0,
                 }
             )
     return rows

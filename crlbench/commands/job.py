@@ -27,7 +27,7 @@ from crlbench.commands.running import (
 )
 from crlbench.commands.settings import Settings, resolve
 from crlbench.contract.arms import why_unstressed
-from crlbench.contract.experience import FROZEN, leaves_of, source_of, why_open
+from crlbench.contract.experience import FROZEN, OwnAnswers, leaves_of, source_of, why_open
 from crlbench.contract.model_card import ModelCard
 from crlbench.disk import switches
 from crlbench.disk.files import expanded
@@ -103,7 +103,8 @@ def declare(options: Namespace, request: TrainingRequest) -> Job:
     check_readers(cards.values(), board, catalog, admitted)
     plans = [plan_of(board, model, recipe, tasks, settings, catalog) for model in cards.items()]
     _check_devices(settings, board, list(cards.values()), recipe.recipe)
-    say_division(request.track, [*request.reasons, *opening(recipe)], settings)
+    opened = opening(recipe, settings.data is not None)
+    say_division(request.track, [*request.reasons, *opened], settings)
     unstressed = why_unstressed(recipe.config)
     say_preview(settings, cards.values(), board.track, unstressed)
     return Job(settings, catalog, board, plans, [*cards.values()], admitted)
@@ -274,9 +275,13 @@ def choose(name: str, catalog: Catalog) -> Chosen:
     return Chosen(recipe, recipes.python_file(name, catalog.extra))
 
 
-def opening(chosen: Chosen) -> list[str]:
-    """Why a recipe moves its runs to the open division; empty where it does not."""
-    why = why_open(chosen.config)
+def opening(chosen: Chosen, has_file: bool = False) -> list[str]:
+    """Why a recipe moves its runs to the open division; empty where it does not.
+
+    Args:
+        has_file: whether ``--data`` names a file to learn from.
+    """
+    why = why_open(chosen.config, has_file)
     return [f"recipe '{chosen.name}': {why}"] if why else []
 
 
@@ -304,6 +309,7 @@ def plan_of(
     from crlbench.run.teacher_entry import pinned
     from crlbench.stages.check import check_recipe
 
+    own = own_file(settings)
     check_recipe(
         chosen.recipe,
         board.track.id,
@@ -313,14 +319,15 @@ def plan_of(
         settings.arm,
         settings.devices * settings.num_nodes,
         lambda name: recipes.load(name, catalog.extra),
+        own,
     )
     chosen.recipe.check_group(board.conditions.budget.completions)
     chosen = replace(chosen, recipe=pinned(chosen.recipe, catalog))
-    own = own_file(settings)
     if own is not None:
         check_own(own, chosen.name, chosen.config, board, model[1], catalog)
-    if opening(chosen):
-        control = board.control | leaves_of(chosen.config, own and own.sha256)
+    if opening(chosen, own is not None):
+        file = None if own is None else OwnAnswers(own.sha256, own.holds)
+        control = board.control | leaves_of(chosen.config, file)
         board = replace(board, division="open", control=control)
         ranks = settings.devices * settings.num_nodes
         if source_of(chosen.config) in FROZEN and not isinstance(chosen.recipe, Chain):
@@ -330,7 +337,7 @@ def plan_of(
             check_source(
                 chosen.name, chosen.config, board, model[1], tasks, settings.arm, ranks, catalog
             )
-            check_vocabulary_of(chosen.recipe, model[1], catalog)
+        check_vocabulary_of(chosen.recipe, model[1], catalog)
     if board.conditions.data.reward == "process":
         _require_credit_of_steps(chosen.recipe, tasks, catalog)
     _check_arms(settings.arm, chosen, tasks, catalog)

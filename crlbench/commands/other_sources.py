@@ -9,7 +9,7 @@ from crlbench.catalog.find import Catalog
 from crlbench.contract.experience import Source, source_of
 from crlbench.contract.model_card import ModelCard
 from crlbench.doctor.preflight import at_hand
-from crlbench.errors import UsageError
+from crlbench.errors import UsageError, ValidationError
 
 if TYPE_CHECKING:
     from crlbench.algo.recipe import BaseRecipe
@@ -69,16 +69,26 @@ def check_source(
 
 
 def check_vocabulary_of(recipe: BaseRecipe, card: ModelCard, catalog: Catalog) -> None:
-    """Refuse a model whose tokens a recipe cannot learn from, where its files are at hand; of
-    others a worker asks the same.
+    """Refuse a model whose tokens a recipe, or a stage of a chain, cannot learn from, where its
+    files are at hand; of others a worker asks the same.
 
     Raises:
-        ValidationError: a teacher's vocabulary is not the model's, or it has too many words.
+        ValidationError: a teacher's vocabulary is not the model's, or it has too many words; names
+            the stage of a chain.
     """
+    from crlbench.algo.chain import TEACHER, Chain
     from crlbench.algo.distillation import DistillRecipe
     from crlbench.algo.replay import SacRecipe, check_words
     from crlbench.run.teacher_entry import teacher_of
 
+    if isinstance(recipe, Chain):
+        for stage in recipe.stages:
+            if isinstance(stage.recipe, DistillRecipe):
+                try:
+                    check_vocabulary_of(stage.recipe, card, catalog)
+                except ValidationError as error:
+                    raise ValidationError(f"{stage.name}.{TEACHER}: {error}") from None
+        return
     if isinstance(recipe, DistillRecipe):
         cards = [teacher_of(recipe, catalog), card]
     elif isinstance(recipe, SacRecipe):

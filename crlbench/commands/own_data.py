@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from crlbench.catalog.find import Catalog
 from crlbench.commands.console import note
 from crlbench.commands.settings import Settings
-from crlbench.contract.experience import FROZEN, prompts_of, source_of
+from crlbench.contract.experience import FROZEN, prompts_of, reads_file, source_of
 from crlbench.contract.model_card import ModelCard
 from crlbench.disk.files import expanded
 from crlbench.doctor.preflight import at_hand
 from crlbench.errors import UsageError
-from crlbench.suite.own_answers import OwnFile, read_own, require_apart
+from crlbench.suite.own_answers import Holds, OwnFile, read_own, require_apart
 
 if TYPE_CHECKING:
     from crlbench.run.plan import Board
@@ -48,18 +48,11 @@ def check_own(
         UsageError: the recipe learns from something else.
         ValidationError: a prompt is evaluated on, or does not fit; or too few lines.
     """
-    source = source_of(config)
-    if source not in FROZEN or "stages" in config:
-        raise UsageError(
-            f"--data: recipe '{recipe}' learns from no frozen answers. Take dpo, ipo, robust-dpo "
-            "or rpo for pairs, sft for demonstrations, or leave --data out."
-        )
-    if own.holds != source:
-        other = "sft" if own.holds == "demonstrations" else "dpo"
-        raise UsageError(
-            f"--data {own.path}: holds {own.holds}, and recipe '{recipe}' learns from {source}. "
-            f"Take --recipe {other}, or a file of {source} (docs/own-answers.md)."
-        )
+    if "stages" in config:
+        _check_chain(own, recipe, config)
+        source = own.holds
+    else:
+        source = _source(own, recipe, config)
     if source == "pairs":
         own.require_pairs()
     require_apart(own, map(catalog.load_task, board.tasks))
@@ -71,7 +64,51 @@ def check_own(
 
     there = fit_lessons(own, Checkpoint(card, locate(card)).reader).lessons
     count = prompts_of(source, board.conditions.budget)
+    if "stages" in config:
+        count = max(_at_once(config["stages"], own.holds, count), default=1)
     require_lessons(len(there), count, source, str(own.path))
+
+
+def _source(own: OwnFile, recipe: str, config: Mapping[str, Any]) -> Holds:
+    """What a recipe of one stage learns from, which the file holds."""
+    source = source_of(config)
+    if source not in FROZEN:
+        raise UsageError(
+            f"--data: recipe '{recipe}' learns from no frozen answers. Take dpo, ipo, robust-dpo "
+            "or rpo for pairs, sft for demonstrations, a chain of stages, or leave --data out."
+        )
+    if own.holds != source:
+        other = "sft" if own.holds == "demonstrations" else "dpo"
+        raise UsageError(
+            f"--data {own.path}: holds {own.holds}, and recipe '{recipe}' learns from {source}. "
+            f"Take --recipe {other}, or a file of {source} (docs/own-answers.md)."
+        )
+    return own.holds
+
+
+def _check_chain(own: OwnFile, recipe: str, config: Mapping[str, Any]) -> None:
+    """A stage of a chain reads what the file holds."""
+    if not any(reads_file(stage, own.holds) for stage in config["stages"]):
+        what = "collects pairs" if own.holds == "pairs" else 'has data = "demos"'
+        raise UsageError(
+            f"--data {own.path}: holds {own.holds}, and no stage of chain '{recipe}' {what}. Take "
+            "another chain, or leave --data out (docs/own-answers.md)."
+        )
+
+
+def _at_once(stages: Sequence[Mapping[str, Any]], holds: str, count: int) -> Iterator[int]:
+    """Lines that the stages that train on the file read in one iteration.
+
+    Args:
+        count: of the last stage, if it reads them.
+    """
+    *before, last = stages
+    collected = {stage["name"] for stage in before if stage["kind"] == "collect"}
+    if reads_file(last, holds) or (holds == "pairs" and last.get("data") in collected):
+        yield count
+    for stage in before:
+        if reads_file(stage, holds) and "batch" in stage:
+            yield stage["batch"]
 
 
 def place_of(own: OwnFile | None, settings: Settings) -> str | None:

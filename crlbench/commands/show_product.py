@@ -130,4 +130,5 @@ _HOLDS: Mapping[str, Callable[[Product], dict[str, Any]]] = {
     "collect": _count,
     "reward": _reward,
     "choose": _count,
+    "distill": _policy,
 }

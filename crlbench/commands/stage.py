@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from crlbench.commands.console import count, note, out, out_json, warn
+from crlbench.commands.own_data import keep_own
 from crlbench.commands.running import Job, checked_memory
 from crlbench.commands.settings import shard
 from crlbench.commands.show_product import data_of, lines_of, product_in
@@ -36,6 +37,7 @@ def run_stage(options: Namespace, job: Job) -> int:
     """
     settings = job.settings
     _check(job)
+    keep_own(options, settings)
     estimates = checked_memory(options, job)
     check_models(job.cards, job.board, job.catalog, job.admitted)
     check_writable(settings.out)

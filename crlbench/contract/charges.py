@@ -37,7 +37,7 @@ class Charges(_Whole):
     read_tokens: int = added(0, ge=0)
     """Tokens run forward without being sampled: prompts, and completions that a pass reads."""
     flops: int = added(0, ge=0)
-    """Of every model of the stage: policy, reference, critic, reward model."""
+    """Of every model of the stage: policy, reference, critic, reward model, teacher."""
     updates: int = added(0, ge=0)
     """Optimizer steps."""
 

@@ -18,13 +18,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from crlbench.contract.conditions import Budget
 
 Source = Literal["rewards", "pairs", "demonstrations", "own-pairs", "teacher", "replay"]
 FROZEN: Mapping[Source, int] = {"pairs": 2, "demonstrations": 1}
 """Sources that are frozen, with the answers that each prompt has."""
+SAMPLED: frozenset[Source] = frozenset({"rewards", "own-pairs", "teacher", "replay"})
+"""Sources that the policy samples while it learns."""
 UNPAID: frozenset[Source] = frozenset({*FROZEN, "own-pairs"})
 """Sources without rewards: an iteration has figures of answers, and scores at evaluations alone."""
 LEAF = "experience"
@@ -61,30 +63,69 @@ def prompts_of(source: Source, budget: Budget) -> int:
     return budget.rows // FROZEN[source] if source in FROZEN else budget.prompts
 
 
-def leaves_of(config: Mapping[str, Any], own_sha256: object = None) -> dict[str, str]:
-    """What a recipe adds to the leaves of a fingerprint: runs on rewards keep theirs, and chains
-    are compared by what their track fixes.
+class OwnAnswers(NamedTuple):
+    """A person's own file of answers, as the leaves of a fingerprint name it."""
+
+    sha256: str
+    holds: str
+    """``pairs`` or ``demonstrations``."""
+
+
+def own_answers(leaves: Mapping[str, Any]) -> OwnAnswers | None:
+    """The file of answers that runs of a fingerprint learn from; None without one."""
+    sha256, holds = leaves.get(OWN_LEAF), leaves.get(LEAF)
+    if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256) or holds not in FROZEN:
+        return None
+    return OwnAnswers(sha256, str(holds))
+
+
+def reads_file(stage: Mapping[str, Any], holds: str) -> bool:
+    """Whether a stage of a chain reads a person's own file: in place of the demonstrations of the
+    track, or of pairs that it would collect.
 
     Args:
-        own_sha256: digest of a person's own file of answers; None without one.
+        stage: as files and records state it.
+        holds: what the file holds.
     """
+    if holds == "pairs":
+        return stage.get("kind") == "collect"
+    return stage.get("data") == "demos"
+
+
+def leaves_of(config: Mapping[str, Any], own: OwnAnswers | None = None) -> dict[str, str]:
+    """What a recipe adds to the leaves of a fingerprint: runs on rewards keep theirs, and chains
+    are compared by what their track fixes, and by the file that they learn from.
+
+    Args:
+        own: a person's own file of answers; None without one.
+    """
+    if "stages" in config:
+        reads = own is not None and any(reads_file(one, own.holds) for one in config["stages"])
+        return {LEAF: own.holds, OWN_LEAF: own.sha256} if own is not None and reads else {}
     source = source_of(config)
-    if source == "rewards" or "stages" in config:
+    if source == "rewards":
         return {}
-    own = source in FROZEN and isinstance(own_sha256, str) and _SHA256.fullmatch(own_sha256)
-    return {LEAF: source} | ({OWN_LEAF: str(own_sha256)} if own else {})
+    has_file = own is not None and own.holds == source
+    return {LEAF: source} | ({OWN_LEAF: own.sha256} if own is not None and has_file else {})
 
 
-def why_open(config: Mapping[str, Any]) -> str:
+def why_open(config: Mapping[str, Any], has_file: bool = False) -> str:
     """Why runs of a recipe are in the open division whatever the board; empty where they are not.
 
     Tracks rank policy optimisation on rewards. Frozen answers and teachers know more of a task than
     rewards say, and learning from a replay is an experiment. A chain whose seeds share a product
     hides what that product's luck does.
+
+    Args:
+        has_file: whether stages of a chain read a person's own file.
     """
+    for stage in config.get("stages", ()):
+        if stage.get("seeds") == "one":
+            return f"all seeds share what stage '{stage['name']}' leaves (seeds = one)"
+        if "teacher" in stage:
+            return f"stage '{stage['name']}' learns from another model, not from labels"
     if "stages" in config:
-        shared = [stage["name"] for stage in config["stages"] if stage.get("seeds") == "one"]
-        return f"all seeds share what stage '{shared[0]}' leaves (seeds = one)" if shared else ""
+        return "stages learn from a file of answers of one's own" if has_file else ""
     source = source_of(config)
     if source in FROZEN:
         return f"the recipe learns from frozen {source}, not from rewards"

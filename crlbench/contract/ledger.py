@@ -14,8 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from crlbench.base.added import added
 from crlbench.contract.charges import Charges, Coefficients, Work, forward_flops, training_flops
 
-Role = Literal["policy", "reference", "reward"]
-"""Whose passes: the policy that learns or samples, what it is measured against, a reward model."""
+Role = Literal["policy", "reference", "reward", "teacher"]
+"""Whose passes: the policy that learns or samples, what it is measured against, a reward model, a
+model that it learns to say the same as."""
 Kind = Literal["sampled", "read", "trained"]
 """Of passes: decoding, without a gradient, with one."""
 

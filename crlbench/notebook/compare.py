@@ -90,7 +90,8 @@ def compare(
         runs: where names are looked for; ``"leaderboard/results"`` for submitted results.
         axis: ``all``, ``efficiency``, ``stability`` or ``generalization``.
         tasks: only these; None for all.
-        by: the x-axis of curves: ``completions``, ``bytes``, ``updates`` or ``time`` (seconds).
+        by: the x-axis of curves: ``completions``, ``bytes``, ``updates``, ``flops``, ``labels`` or
+            ``time`` (seconds).
         force_unequal: differences without a verdict where conditions differ.
 
     Returns:
@@ -164,7 +165,8 @@ def plot_curves(
             :func:`crlbench.compare` takes them.
         runs: where names are looked for; ``"leaderboard/results"`` for submitted results.
         tasks: only these, a panel each; None for all.
-        by: the x-axis: ``completions``, ``bytes``, ``updates`` or ``time`` (seconds).
+        by: the x-axis: ``completions``, ``bytes``, ``updates``, ``flops``, ``labels`` or ``time``
+            (seconds).
         force_unequal: draw entries of different conditions, under a watermark.
 
     Returns:

@@ -238,7 +238,7 @@ def notes(comparison: Comparison) -> list[str]:
     if comparison.by != "completions":
         parts.append(
             f"Curves, E = H + L and times to threshold are over {BY_WORDS[comparison.by]}, each "
-            "run's area over what it spent itself; verdicts stay on completions."
+            "run's area over what it spent itself; verdicts do not change with the axis."
         )
     if comparison.line is not None:
         parts += _line(comparison, comparison.line)

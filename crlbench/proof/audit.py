@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from crlbench.contract.conditions import protocol_name
-from crlbench.contract.experience import why_open
+from crlbench.contract.experience import OWN_LEAF, why_open
 from crlbench.contract.verification import Finding
 from crlbench.proof.charges import check_charges
 from crlbench.proof.facts import Facts, facts_of
@@ -84,7 +84,7 @@ def _identity(facts: Facts) -> Iterator[Finding]:
     yield from facts.differs(
         "verification", record.verification, [], "a record never brings a badge of its own"
     )
-    opened = why_open(record.algo.config)
+    opened = why_open(record.algo.config, OWN_LEAF in record.fingerprint.leaves)
     if record.status.state == "partial" or opened:
         why = opened or "shortened runs are open"
         yield from facts.differs("protocol.division", record.protocol.division, "open", why)

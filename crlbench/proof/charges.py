@@ -11,10 +11,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from crlbench.contract.charges import Coefficients
+from crlbench.contract.conditions import Conditions
+from crlbench.contract.experience import SAMPLED, own_answers, reads_file
 from crlbench.contract.ledger import Ledger, ModelWork, Passes, Role, Totals
 from crlbench.contract.records import CurvePoint, StageRecord
 from crlbench.contract.spending import has_failed, sum_charges
 from crlbench.contract.verification import Finding
+from crlbench.errors import CrlbenchError
 from crlbench.proof.facts import Facts
 
 RUNS: Mapping[str, Mapping[Role, tuple[str, ...]]] = {
@@ -22,9 +25,12 @@ RUNS: Mapping[str, Mapping[Role, tuple[str, ...]]] = {
     "collect": {"policy": ("sampled", "read")},
     "choose": {"policy": ("sampled", "read"), "reward": ("read",)},
     "reward": {"reward": ("read", "trained")},
+    "distill": {"policy": ("sampled", "read", "trained"), "teacher": ("read",)},
 }
 """Passes that the models of a stage run, by its kind."""
 GOLD = "gold"
+Model = tuple[Role, Any]
+"""Whose passes, and of a teacher also its entry: stages may have several."""
 
 
 def check_charges(facts: Facts) -> Iterator[Finding]:
@@ -38,7 +44,7 @@ def check_charges(facts: Facts) -> Iterator[Finding]:
     stages: dict[str, Mapping[str, Any]] = {
         str(table.get("name")): table for table in _tables(facts)
     }
-    known: dict[Role, Coefficients] = {}
+    known: dict[Model, Coefficients] = {}
     for stage in lineage:
         yield from _check_stage(facts, stage, stages.get(stage.name, {}), known)
     if ledger is not None:
@@ -65,14 +71,14 @@ def _all(ledger: Ledger) -> tuple[Totals, ...]:
 
 
 def _check_stage(
-    facts: Facts, stage: StageRecord, table: Mapping[str, Any], known: dict[Role, Coefficients]
+    facts: Facts, stage: StageRecord, table: Mapping[str, Any], known: dict[Model, Coefficients]
 ) -> Iterator[Finding]:
     ledger, name = stage.ledger, f"lineage.{stage.name}"
     if ledger is None or stage.sha256 is None:
         stated = ledger is not None or (stage.sha256 is None and bool(stage.charges))
         yield from facts.differs(f"{name}.ledger", stated, False, "a failed stage has none")
         return
-    yield from _check_coefficients(facts, f"{name}.ledger", ledger, known)
+    yield from _check_coefficients(facts, f"{name}.ledger", ledger, table, known)
     if not _complete(ledger):
         return
     charges = ledger.total.model_dump()
@@ -81,7 +87,9 @@ def _check_stage(
     yield from facts.differs(f"{name}.ledger.points", points, (1, None), "its end alone")
     if len(ledger.points) != 1:
         return
-    last, models = ledger.points[0], RUNS.get(stage.kind, {})
+    file = own_answers(facts.record.fingerprint.leaves)
+    copied = stage.kind == "collect" and file is not None and reads_file(table, file.holds)
+    last, models = ledger.points[0], {} if copied else RUNS.get(stage.kind, {})
     yield from facts.differs(f"{name}.ledger.models", {*last.models}, {*models}, "who runs")
     for role in last.models.keys() & models.keys():
         kinds = [kind for kind, done in last.models[role] if done != Passes()]
@@ -90,8 +98,13 @@ def _check_stage(
     expected = dict(_expected(facts, stage, table))
     for field, value in expected.items():
         yield from facts.differs(f"{name}.ledger.{field}", _found(last, field), value)
-    if stage.kind in ("collect", "choose"):
+    if stage.kind in ("collect", "choose") and not copied:
         yield from _check_sampled(facts, f"{name}.ledger", last, _samples(facts))
+    if stage.kind == "distill":
+        plan = _distilling(facts, stage, table)
+        if plan is not None:
+            yield from _check_sampled(facts, f"{name}.ledger", last, plan.budget.total)
+        yield from _check_taught(facts, f"{name}.ledger", ledger, last)
 
 
 def _expected(
@@ -112,6 +125,12 @@ def _expected(
         shown = stage.charges.get("demonstrations", 0)
         if isinstance(batch, int) and isinstance(epochs, int) and batch > 0:
             yield "updates", epochs * (shown // batch)
+    if stage.kind == "distill":
+        plan = _distilling(facts, stage, table)
+        if plan is not None:
+            steps, budget = plan.optimization, plan.budget
+            a_time = steps.epochs * min(steps.minibatches, budget.prompts)
+            yield "updates", budget.iterations * a_time
     if stage.kind == "reward":
         from crlbench.stages.reward import reward_training
 
@@ -121,6 +140,36 @@ def _expected(
             batches = config.epochs * -(-fitted // config.batch)
             yield "updates", -(-batches // config.accumulate)
             yield "models.reward.trained.values", 2 * fitted * config.epochs
+
+
+def _distilling(facts: Facts, stage: StageRecord, table: Mapping[str, Any]) -> Conditions | None:
+    """What a stage that distils trained under; None of settings that cannot be, which the check of
+    the lineage names."""
+    from crlbench.algo.chain import KINDS
+    from crlbench.stages.distill import plan_of
+
+    known = KINDS["distill"].settings
+    settings = {name: table[name] for name in known if type(table.get(name)) in known[name]}
+    if facts.conditions.preference is None:
+        return None
+    try:
+        return plan_of(settings, stage.name, facts.conditions)
+    except (CrlbenchError, ValueError):
+        return None
+
+
+def _check_taught(facts: Facts, name: str, ledger: Ledger, totals: Totals) -> Iterator[Finding]:
+    """A teacher read what was learned from: prompts and completions of every step, once."""
+    models = totals.models
+    policy, teacher = (models.get(one, ModelWork()) for one in ("policy", "teacher"))
+    taught, read = policy.trained, teacher.read
+    field = f"{name}.models.teacher.read"
+    yield from facts.differs(f"{field}.logits", read.logits, taught.logits, "of policy.trained")
+    shares = {model.shares for role, model in ledger.coefficients.items() if role in models}
+    if len(shares) == 1:  # else one runs a prompt for each of its completions
+        for one in ("tokens", "contexts"):
+            stated, own = getattr(read, one), getattr(taught, one)
+            yield from facts.differs(f"{field}.{one}", stated, own, "of policy.trained")
 
 
 def _reward_settings(table: Mapping[str, Any]) -> list[tuple[str, Any]]:
@@ -152,7 +201,11 @@ def _check_sampled(facts: Facts, name: str, totals: Totals, count: int) -> Itera
 
 
 def _check_coefficients(
-    facts: Facts, name: str, ledger: Ledger, known: dict[Role, Coefficients]
+    facts: Facts,
+    name: str,
+    ledger: Ledger,
+    table: Mapping[str, Any],
+    known: dict[Model, Coefficients],
 ) -> Iterator[Finding]:
     """Every model that runs has coefficients, the same in all stages; a reference is the policy's
     own architecture."""
@@ -161,14 +214,17 @@ def _check_coefficients(
     yield from facts.differs(f"{name}.coefficients", stated, sorted(ran), "of models that ran")
     for role, model in ledger.coefficients.items():
         same: Role = "policy" if role == "reference" else role
-        first = known.setdefault(same, model)
+        entry = table.get(role) if role == "teacher" else None
+        first = known.setdefault((same, entry), model)
         yield from facts.differs(f"{name}.coefficients.{role}", model, first, "as stages before")
 
 
-def _check_last(facts: Facts, ledger: Ledger, known: dict[Role, Coefficients]) -> Iterator[Finding]:
+def _check_last(
+    facts: Facts, ledger: Ledger, known: dict[Model, Coefficients]
+) -> Iterator[Finding]:
     """The ledger of the run that is measured, beside its curve."""
-    record = facts.record
-    yield from _check_coefficients(facts, "ledger", ledger, known)
+    record, tables = facts.record, _tables(facts)
+    yield from _check_coefficients(facts, "ledger", ledger, tables[-1] if tables else {}, known)
     points, curve = ledger.points, record.curve
     if not _complete(ledger) or len(points) != len(curve):
         yield from facts.differs("ledger.points", len(points), len(curve), "one an evaluation")
@@ -186,11 +242,24 @@ def _check_last(facts: Facts, ledger: Ledger, known: dict[Role, Coefficients]) -
     if trained > most or (facts.source != "rewards" and trained != most):
         rule = "at most" if facts.source == "rewards" else "just"
         yield facts.finding("ledger.trained", trained, f"{rule} {most}", "cost.trained_tokens")
+    if facts.source == "teacher":
+        yield from _check_teacher(facts, ledger, everything[-1])
+
+
+def _check_teacher(facts: Facts, ledger: Ledger, totals: Totals) -> Iterator[Finding]:
+    """What the teacher of a run read is what the record says that it cost."""
+    work = totals.models.get("teacher", ModelWork())
+    teacher = ledger.coefficients.get("teacher")
+    flops = 0 if teacher is None else work.flops(teacher)
+    for name, value in (("tokens", work.read.tokens), ("flops", flops)):
+        stated = facts.record.cost.get(f"teacher_{name}")
+        yield from facts.differs(f"cost.teacher_{name}", stated, value, "of the ledger")
+    yield from _check_taught(facts, "ledger", ledger, totals)
 
 
 def _check_point(facts: Facts, name: str, totals: Totals, point: CurvePoint) -> Iterator[Finding]:
     """Totals at an evaluation against what the curve says of the same time."""
-    samples = facts.source in ("rewards", "own-pairs")
+    samples = facts.source in SAMPLED
     done = totals.models.get("policy", ModelWork()).sampled
     expected = {
         "updates": (totals.updates, point.updates),

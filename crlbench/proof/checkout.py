@@ -17,8 +17,9 @@ from typing import Any
 from crlbench import __version__
 from crlbench.catalog.find import Catalog
 from crlbench.catalog.frozen import Task
+from crlbench.contract.charges import Coefficients
 from crlbench.contract.conditions import PROTOCOL, PROTOCOLS, diff, leaves, stated_values
-from crlbench.contract.experience import OWN_LEAF, leaves_of, why_open
+from crlbench.contract.experience import OWN_LEAF, leaves_of, own_answers, why_open
 from crlbench.contract.model_card import ModelCard
 from crlbench.contract.verification import Finding
 from crlbench.disk import line_ends
@@ -84,6 +85,7 @@ def compare(run: Run, model: str, tasks: tuple[str, ...], catalog: Catalog) -> C
     _compare_board(here, tasks, catalog, replaced)
     _compare_task(here, catalog)
     _compare_model(here, model, catalog)
+    _compare_teachers(here, catalog)
     _compare_recipe(here, catalog)
     return here
 
@@ -128,10 +130,10 @@ def _compare_board(
         here.differ("fingerprint.leaves", str(error), f"conditions of {where}")
         return
     control = json.loads(canonical_json(board.control))
-    control |= leaves_of(record.algo.config, facts.get(OWN_LEAF))
+    control |= leaves_of(record.algo.config, own_answers(facts))
     for name, (ours, theirs) in diff(control, facts).items():
         here.differ(f"fingerprint.leaves.{name}", theirs, ours, where)
-    opened = why_open(record.algo.config)
+    opened = why_open(record.algo.config, OWN_LEAF in facts)
     division = "open" if opened else board.division
     if division != protocol.division:
         why = "; ".join([*([opened] if opened else []), *reasons][:SHOWN])
@@ -257,8 +259,35 @@ def _compare_flops(here: Comparison, card: ModelCard) -> None:
     """FLOPs of a token of the policy, of a chain, as its architecture here has them."""
     ledgers = [stage.ledger for stage in here.run.record.lineage or ()] + [here.run.record.ledger]
     stated = [one.coefficients["policy"] for one in ledgers if one and "policy" in one.coefficients]
-    if not stated:
-        return
+    if stated:
+        _compare_coefficients(here, "ledger.coefficients.policy", stated[0], card)
+
+
+def _compare_teachers(here: Comparison, catalog: Catalog) -> None:
+    """The same of the teachers of a chain, by their entries here."""
+    record = here.run.record
+    stages = record.algo.config.get("stages") or ()
+    tables = [table for table in stages if isinstance(table, Mapping)]
+    ledgers = {stage.name: stage.ledger for stage in record.lineage or ()}
+    for table in tables:
+        name, entry = str(table.get("name")), table.get("teacher")
+        last = table is tables[-1]
+        ledger = record.ledger if last else ledgers.get(name)
+        if entry is None or ledger is None or "teacher" not in ledger.coefficients:
+            continue
+        place = "ledger" if last else f"lineage.{name}.ledger"
+        try:
+            card = catalog.load_model(str(entry))
+        except CrlbenchError as error:
+            here.gaps.append(f"teacher of stage '{name}': {error}")
+            continue
+        field = f"{place}.coefficients.teacher"
+        _compare_coefficients(here, field, ledger.coefficients["teacher"], card)
+
+
+def _compare_coefficients(
+    here: Comparison, field: str, stated: Coefficients, card: ModelCard
+) -> None:
     from crlbench.policy.weights.flops import measure_flops
     from crlbench.policy.weights.shape import config_of
     from crlbench.run.admission import admit
@@ -269,9 +298,8 @@ def _compare_flops(here: Comparison, card: ModelCard) -> None:
     except CrlbenchError as error:
         here.gaps.append(f"FLOPs of a token: {error}")
         return
-    if stated[0] != expected:
-        why = "its architecture here"
-        here.differ("ledger.coefficients.policy", str(stated[0]), str(expected), why)
+    if stated != expected:
+        here.differ(field, str(stated), str(expected), "its architecture here")
 
 
 def _may_have(card: ModelCard, parameters: int) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
+from crlbench.contract.experience import own_answers, reads_file
 from crlbench.contract.records import StageRecord
 from crlbench.contract.verification import Finding
 from crlbench.disk.reading import UNREADABLE
@@ -11,6 +13,9 @@ from crlbench.errors import CrlbenchError
 from crlbench.proof.facts import Facts
 from crlbench.run.needs import UPSTREAM
 from crlbench.seeding import seed_value
+
+if TYPE_CHECKING:
+    from crlbench.algo.chain import Stage
 
 
 def check_lineage(facts: Facts) -> Iterator[Finding]:
@@ -20,7 +25,8 @@ def check_lineage(facts: Facts) -> Iterator[Finding]:
     if record.lineage is None or not is_chain:
         yield from facts.differs("lineage", record.lineage is not None, is_chain, "a chain or not")
         return
-    from crlbench.algo.chain import Chain
+    from crlbench.algo.chain import TEACHER, Chain
+    from crlbench.algo.distillation import DistillRecipe
     from crlbench.algo.recipe import from_config
     from crlbench.stages.orders import order_of, permutes
 
@@ -45,8 +51,11 @@ def check_lineage(facts: Facts) -> Iterator[Finding]:
         # Of all seeds together: made for the first one, whose inputs other seeds do not record.
         of_first = stage.name in chain.of_one_seed and record.seed.index > 0
         known = {n: p for n, p in products.items() if not of_first or n in chain.of_one_seed}
-        inputs = dict(_inputs(facts, dict(stage.inputs), known, own))
+        inputs = dict(_inputs(facts, stage, known, own))
         yield from facts.differs(f"lineage.{own.name}.inputs", own.inputs, inputs)
+        if isinstance(stage.recipe, DistillRecipe) and stage.recipe.teacher.sha256 is not None:
+            stated, pinned = own.inputs.get(TEACHER), stage.recipe.teacher.sha256
+            yield from facts.differs(f"lineage.{own.name}.inputs.{TEACHER}", stated, pinned)
         blind = permutes(chain, record.arm)
         leaves, seed = record.fingerprint.leaves, record.seed.value
         if of_first:
@@ -59,18 +68,31 @@ def check_lineage(facts: Facts) -> Iterator[Finding]:
 
 
 def _inputs(
-    facts: Facts, fields: Mapping[str, str], products: Mapping[str, str], own: StageRecord
+    facts: Facts, stage: Stage, products: Mapping[str, str], own: StageRecord
 ) -> Iterator[tuple[str, str | None]]:
     """What a stage read, by field; a model of the catalogue is taken as the record has it."""
     from crlbench.algo.chain import DEMOS, GOLD, START
+    from crlbench.stages.orders import ANSWERS
 
-    for field, value in fields.items():
+    file = _file(facts, stage.plain())
+    if file is not None and stage.kind == "collect":
+        yield ANSWERS, file
+        return
+    for field, value in stage.inputs:
         if value == START:
             yield field, facts.record.subject.entry_sha256
+        elif value == DEMOS and file is not None:
+            yield field, file
         elif value in (DEMOS, GOLD):
             yield field, facts.record.task.digests.get("task")
         else:
             yield field, products.get(value, own.inputs.get(field))
+
+
+def _file(facts: Facts, table: Mapping[str, Any]) -> str | None:
+    """The digest of the person's own file that a stage reads; None where it reads none."""
+    file = own_answers(facts.record.fingerprint.leaves)
+    return file.sha256 if file is not None and reads_file(table, file.holds) else None
 
 
 def _check_labels(facts: Facts, stage: StageRecord) -> Iterator[Finding]:
@@ -79,6 +101,12 @@ def _check_labels(facts: Facts, stage: StageRecord) -> Iterator[Finding]:
     if preference is None or stage.sha256 is None:
         return
     name = f"lineage.{stage.name}.charges"
+    tables = facts.record.algo.config["stages"]
+    if _file(facts, next(table for table in tables if table["name"] == stage.name)) is not None:
+        if stage.kind == "collect":  # a pair is a comparison
+            pairs = stage.facts.get("pairs")
+            yield from facts.differs(f"{name}.labels", stage.charges.get("labels"), pairs)
+        return
     if stage.kind == "collect" and preference.labeller.startswith("gold"):
         expected = preference.prompts * preference.per_prompt
         yield from facts.differs(f"{name}.labels", stage.charges.get("labels"), expected)

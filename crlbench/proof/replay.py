@@ -20,7 +20,7 @@ from crlbench.catalog.find import Catalog
 from crlbench.catalog.frozen import Task
 from crlbench.contract.conditions import PROTOCOL_NAME, protocol_name, stated_conditions
 from crlbench.contract.events import Emit
-from crlbench.contract.experience import OWN_LEAF, leaves_of
+from crlbench.contract.experience import OWN_LEAF, leaves_of, own_answers
 from crlbench.contract.ledger import Totals
 from crlbench.contract.record_files import read_record
 from crlbench.contract.records import (
@@ -236,7 +236,7 @@ def cell_of(
     leaves = record.fingerprint.leaves
     place = f"{subject.slug}/{algo.name}/{record.task.name}/{record.arm}/seed-{record.seed.index}"
     machine = record.environment
-    own = leaves_of(algo.config, leaves.get(OWN_LEAF)).get(OWN_LEAF)
+    own = leaves_of(algo.config, own_answers(leaves)).get(OWN_LEAF)
     return Cell(
         model=subject.spec if subject.listed else model,
         recipe=algo.name,

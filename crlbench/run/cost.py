@@ -57,6 +57,10 @@ def stage_costs(config: Mapping[str, Any], work: Workpiece) -> dict[str, float]:
             costs[stage["name"]] = work.cost(0, p.prompts * p.per_prompt)
         elif stage["kind"] == "reward":
             costs[stage["name"]] = work.reading(2 * p.prompts * stage.get("epochs", 1))
+        elif stage["kind"] == "distill":
+            epochs = stage.get("epochs", 1)
+            learned = epochs * p.prompts * work.conditions.budget.completions
+            costs[stage["name"]] = work.cost(learned, epochs * items)
         else:
             scored = work.cost(0, stage["epochs"] * items)
             costs[stage["name"]] = work.reading(p.demos * stage["epochs"]) + scored

@@ -72,7 +72,7 @@ class Inputs:
     rounds: int | None = None
     """Parts of a run in which one policy samples such pairs; None: each iteration is one."""
     prompts: Sequence[Prompt] | None = None
-    """Training prompts of a recipe of rewards; None: all of the task at the levels of the track."""
+    """Training prompts of a policy that samples; None: all of the task at the track's levels."""
     payer: Scorer | None = None
     """What pays a recipe of rewards; None: the task, which scores every evaluation."""
     is_control: bool = False
@@ -121,7 +121,7 @@ def make_module(
     recipe = load_recipe(cell)
     seed = seed_value(PROTOCOL, cell.task, cell.seed_index)
     start, reference = subject.backbone, None
-    if isinstance(recipe, Recipe):
+    if isinstance(recipe, Recipe | DistillRecipe):
         start, reference = _begin(subject, inputs.start), _other_reference(subject, inputs)
     build = partial(
         build_policy,

@@ -69,7 +69,7 @@ def check_vocabulary(teacher: tuple[str, Reader], student: tuple[str, Reader]) -
     raise ValidationError(
         f"teacher '{name}' has another vocabulary than model '{own_name}': {why}. Distillation "
         "compares distributions over the same tokens. Choose a teacher with the tokenizer of the "
-        "model: --recipe distill+teacher.entry=NAME."
+        "model: --recipe distill+teacher.entry=NAME, or in a chain CHAIN+STAGE.teacher=NAME."
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from crlbench.algo.chain import TEACHER, Chain, Stage
 from crlbench.algo.distillation import DistillRecipe
 from crlbench.algo.recipe import BaseRecipe
 from crlbench.catalog.find import Catalog
@@ -13,11 +14,14 @@ from crlbench.errors import UsageError
 
 
 def pinned(recipe: BaseRecipe, catalog: Catalog) -> BaseRecipe:
-    """The recipe with the digest of its teacher's entry; others as they are.
+    """The recipe with the digest of its teacher's entry, a chain with those of all its teachers;
+    others as they are.
 
     Raises:
         UsageError: the catalogue has no such entry, or it is another than the recipe states.
     """
+    if isinstance(recipe, Chain):
+        return replace(recipe, stages=tuple(_pinned(stage, catalog) for stage in recipe.stages))
     if not isinstance(recipe, DistillRecipe):
         return recipe
     teacher, card = recipe.teacher, teacher_of(recipe, catalog)
@@ -27,6 +31,15 @@ def pinned(recipe: BaseRecipe, catalog: Catalog) -> BaseRecipe:
             f"'{teacher.entry}' has {card.digest}. Correct it, or leave it out."
         )
     return replace(recipe, teacher=replace(teacher, sha256=card.digest))
+
+
+def _pinned(stage: Stage, catalog: Catalog) -> Stage:
+    if not isinstance(stage.recipe, DistillRecipe):
+        return stage
+    try:
+        return replace(stage, recipe=pinned(stage.recipe, catalog))
+    except UsageError as error:
+        raise UsageError(f"{stage.name}.{TEACHER}: {error}") from None
 
 
 def teacher_of(recipe: Any, catalog: Catalog) -> ModelCard:

@@ -16,7 +16,7 @@ from typing import Any
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from crlbench.algo.chain import DEMOS, GOLD, OWN, START, Chain, Stage
+from crlbench.algo.chain import DEMOS, GOLD, OWN, START, TEACHER, Chain, Stage
 from crlbench.algo.pairs.pairing import Pairing
 from crlbench.algo.pairs.recipe import PairRecipe
 from crlbench.algo.recipe import from_config
@@ -24,7 +24,7 @@ from crlbench.catalog.find import Catalog
 from crlbench.catalog.frozen import Task
 from crlbench.contract.conditions import PROTOCOL, Conditions, Preference
 from crlbench.contract.events import Emit
-from crlbench.contract.experience import prompts_of
+from crlbench.contract.experience import OwnAnswers, own_answers, prompts_of, reads_file
 from crlbench.contract.records import Cell, StageRecord
 from crlbench.disk import switches
 from crlbench.disk.names import POLICY_NAME
@@ -32,7 +32,9 @@ from crlbench.policy.policy import Policy
 from crlbench.policy.weights.load import build_policy, with_weights
 from crlbench.policy.weights.reward_model import load_reward_model
 from crlbench.run.learners import Inputs
+from crlbench.run.lessons import Read
 from crlbench.run.origin import Origin
+from crlbench.run.own_lessons import read_copy
 from crlbench.run.subject import Subject, make_sampler, scorer_of
 from crlbench.seeding import seed_value
 from crlbench.stages.artefacts import Made, Product, Store
@@ -44,14 +46,17 @@ from crlbench.stages.collect import (
     draw_questions,
     training_questions,
 )
+from crlbench.stages.distill import make_distilled
 from crlbench.stages.failure import StageFailed
 from crlbench.stages.jury import Jury, pairing_of
 from crlbench.stages.meters import Meters
-from crlbench.stages.orders import Order, order_of, permutes
+from crlbench.stages.orders import ANSWERS, Order, order_of, permutes
+from crlbench.stages.own_pairs import copy_pairs
 from crlbench.stages.payers import asked, pair_by, pay_by
 from crlbench.stages.reward import make_reward, reward_training
 from crlbench.stages.supervised import demonstrations, make_supervised
 from crlbench.suite.labels import Labeller, read_labeller
+from crlbench.suite.own_answers import read_own
 from crlbench.suite.pairs import Pair, parse_pairs
 from crlbench.train.charging import Meter
 from crlbench.train.lessons import Answer, Lesson
@@ -130,6 +135,28 @@ class Workshop:
         p = self.preference
         return draw_questions(everything, self.seed, p.demos, p.prompts)
 
+    @property
+    def own(self) -> OwnAnswers | None:
+        """The person's own file that stages read; None without one."""
+        return own_answers(self.cell.control)
+
+    def reads_own(self, stage: Stage) -> bool:
+        """Whether a stage reads that file."""
+        return self.own is not None and reads_file(stage.plain(), self.own.holds)
+
+    @property
+    def own_lessons(self) -> Read:
+        """The lines of the file, as the model reads them."""
+        assert self.own is not None and self.cell.answers is not None  # plans state both
+        return read_copy(self.cell.answers, self.own.sha256, self.subject.reader)
+
+    @property
+    def shown(self) -> Read:
+        """The demonstrations: those of the person's own file, or gold answers of the task."""
+        if self.own is not None and self.own.holds == "demonstrations":
+            return self.own_lessons
+        return demonstrations(self.questions[0], self.task, self.subject.reader)
+
     @cached_property
     def first(self) -> Workshop:
         """The workshop of the first seed of the task, whose products all seeds may share."""
@@ -160,8 +187,9 @@ class Workshop:
     def product(self, stage: Stage) -> Product:
         """What a stage leaves, made now with all that it reads unless it is there."""
         if stage.name not in self.products:
+            read = () if self.copies(stage) else dict(stage.inputs).values()
             for one in self.chain.upstream:
-                if one.name in dict(stage.inputs).values():
+                if one.name in read:
                     self.product(one)
             order = self.order(stage)
             self.products[stage.name] = self.store.take(order, self.maker(stage), self.should_stop)
@@ -197,6 +225,8 @@ class Workshop:
         if "reward" in read:
             payer, prompts = self.payer(read["reward"], inputs.meter)
             return replace(inputs, payer=payer, prompts=prompts)
+        if TEACHER in read:
+            return replace(inputs, prompts=[question.prompt for question in self.questions[1]])
         data = read["data"]
         if data == OWN:
             assert isinstance(self.chain.recipe, PairRecipe)  # its kind takes no others
@@ -207,7 +237,7 @@ class Workshop:
                 rounds=dict(self.chain.last.settings).get("rounds"),
             )
         if data == DEMOS:
-            shown = demonstrations(self.questions[0], self.task, self.subject.reader)
+            shown = self.shown
             if inputs.meter is not None:
                 inputs.meter.show(len(shown.lessons))
             return replace(inputs, lessons=shown.lessons, left_out=shown.left_out)
@@ -237,13 +267,22 @@ class Workshop:
             ledger=None if product is None else product.card.ledger,
         )
 
+    def copies(self, stage: Stage) -> bool:
+        """Whether a stage takes its pairs from the person's own file, and samples none."""
+        return stage.kind == "collect" and self.reads_own(stage)
+
     def inputs(self, stage: Stage) -> Iterator[tuple[str, str]]:
         """The digests of what a stage reads, by field."""
+        if self.own is not None and self.copies(stage):
+            yield ANSWERS, self.own.sha256
+            return
         for name, value in stage.inputs:
             if value in self.products:
                 yield name, self.products[value].sha256
             elif value == START:
                 yield name, self.subject.card.digest
+            elif value == DEMOS and self.own is not None and self.reads_own(stage):
+                yield name, self.own.sha256
             elif value in (DEMOS, GOLD):
                 yield name, self.task.digest
             else:
@@ -256,6 +295,7 @@ class Workshop:
             "collect": self.make_pairs,
             "reward": self.make_reward,
             "choose": self.make_answers,
+            "distill": self.make_distilled,
         }[stage.kind]
         return lambda folder, work: make(stage, folder, work)
 
@@ -267,7 +307,7 @@ class Workshop:
             self.conditions,
             replace(self.subject, backbone=self.backbone(stage.reads("start"))),
             self.task,
-            self.questions[0],
+            self.shown,
             self.seed,
             folder,
             work,
@@ -275,13 +315,36 @@ class Workshop:
             self.should_stop,
         )
 
+    def make_distilled(self, stage: Stage, folder: Path, work: Path) -> Made:
+        """A policy that learned what a teacher says of its own completions."""
+        return make_distilled(
+            stage,
+            self.cell,
+            self.conditions,
+            replace(self.subject, backbone=self.backbone(stage.reads("start"))),
+            self.task,
+            self.questions[1],
+            self.seed,
+            folder,
+            work,
+            self.meters.of_distilling(stage),
+            self.should_stop,
+        )
+
     def make_pairs(self, stage: Stage, folder: Path, work: Path) -> Made:
-        """Pairs of a policy's own completions."""
+        """Pairs of a policy's own completions, or of the person's own file."""
+        if self.copies(stage):
+            seed = self.seed if self.permutes else None
+            made = copy_pairs(read_own(Path(str(self.cell.answers))), self.own_lessons, seed)
+            (folder / PAIRS_NAME).write_bytes(made.to_bytes())
+            meter = self.meters.of()
+            meter.judge(len(made.pairs))
+            return Made(meter.ledger(), {"pairs": len(made.pairs), "left_out": made.left_out})
         p = self.preference
         settings = CollectSettings(
             p.per_prompt, pairing_of(stage.setting("pairing")), p.labeller, self.permutes
         )
-        made = collect(
+        collected = collect(
             self.policy(stage.reads("policy")),
             make_sampler(self.task, self.subject.reader, self.conditions),
             self.questions[1],
@@ -291,8 +354,8 @@ class Workshop:
             self.meters.of(),
             self.cell.device,
         ).require()
-        (folder / PAIRS_NAME).write_bytes(made.to_bytes())
-        return Made(made.ledger, {"pairs": len(made.pairs), **made.counts})
+        (folder / PAIRS_NAME).write_bytes(collected.to_bytes())
+        return Made(collected.ledger, {"pairs": len(collected.pairs), **collected.counts})
 
     def make_answers(self, stage: Stage, folder: Path, work: Path) -> Made:
         """The completions of a policy that a reward model pays best."""

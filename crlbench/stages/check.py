@@ -9,11 +9,12 @@ from crlbench.algo.chain import DEMOS, Chain, Stage, differing_field
 from crlbench.algo.chain_files import read_stage
 from crlbench.algo.recipe import BaseRecipe
 from crlbench.contract.conditions import Conditions, Preference
-from crlbench.contract.experience import FROZEN, source_of
+from crlbench.contract.experience import FROZEN, reads_file, source_of
 from crlbench.contract.model_card import ModelCard
 from crlbench.contract.task_card import TaskCard
 from crlbench.errors import UsageError, ValidationError
 from crlbench.suite.labels import check_labeller
+from crlbench.suite.own_answers import OwnFile
 
 ARMS = ("real", "placebo")
 """Arms that chains have."""
@@ -28,6 +29,7 @@ def check_recipe(
     arms: Sequence[str],
     ranks: int,
     load: Callable[[str], BaseRecipe],
+    own: OwnFile | None = None,
 ) -> None:
     """Refuse a chain on a track without stages, and what no chain can do; and the reverse.
 
@@ -35,6 +37,7 @@ def check_recipe(
         track: name of the track.
         ranks: processes that would train a run together.
         load: gives the recipe of a name.
+        own: a person's own file of answers, which stages read; None without one.
 
     Raises:
         UsageError: what does not fit, and what to do.
@@ -55,10 +58,10 @@ def check_recipe(
         )
     check_labeller(preference.labeller)
     _check_run(recipe, card, tasks, arms, ranks, conditions)
-    _check_labels(recipe, conditions, preference)
-    _check_answers(recipe, conditions, preference, arms)
+    _check_labels(recipe, conditions, preference, own)
+    _check_answers(recipe, conditions, preference, arms, own)
     for stage in recipe.stages:
-        _check_stage(stage)
+        _check_stage(stage, conditions)
     for table in preference.shared:
         _check_shared(recipe, table, track, load)
 
@@ -94,9 +97,19 @@ def _check_run(
             )
 
 
-def _check_labels(chain: Chain, conditions: Conditions, preference: Preference) -> None:
+def _check_labels(
+    chain: Chain, conditions: Conditions, preference: Preference, own: OwnFile | None
+) -> None:
     """No chain sees more verdicts than the track allows."""
     asked = chain.collects * preference.prompts * preference.per_prompt
+    if own is not None and own.holds == "pairs":
+        asked = chain.collects * len(own.examples)
+        if asked > preference.labels:
+            raise UsageError(
+                f"{own.path}: each of its {len(own.examples)} pairs is a verdict, and "
+                f"preference.labels allows {preference.labels}. Raise it: --set "
+                f"preference.labels={asked}."
+            )
     online = conditions.budget.total if chain.paid_by_gold or chain.judges_own else 0
     if asked + online > preference.labels:
         raise UsageError(
@@ -107,21 +120,27 @@ def _check_labels(chain: Chain, conditions: Conditions, preference: Preference) 
 
 
 def _check_answers(
-    chain: Chain, conditions: Conditions, preference: Preference, arms: Sequence[str]
+    chain: Chain,
+    conditions: Conditions,
+    preference: Preference,
+    arms: Sequence[str],
+    own: OwnFile | None,
 ) -> None:
     """A last stage that reads answers can read them, and enough of them."""
     source, budget = source_of(chain.plain()), conditions.budget
     if source == "rewards":
         return
-    if (temperature := conditions.sampling.temperature) != 1.0:
-        raise UsageError(
-            f"chain '{chain.name}' takes the log-probabilities of answers at temperature 1, and "
-            f"sampling.temperature is {temperature:g}. Set sampling.temperature=1."
-        )
     if "placebo" in arms and not chain.asks_labeller:
         raise UsageError(
             f"--arm placebo: chain '{chain.name}' asks no labeller and nothing pays it, so no "
             "label can be made blind. Leave placebo out of --arm."
+        )
+    if source == "teacher":  # both distributions are taken at the temperature of sampling
+        return
+    if (temperature := conditions.sampling.temperature) != 1.0:
+        raise UsageError(
+            f"chain '{chain.name}' takes the log-probabilities of answers at temperature 1, and "
+            f"sampling.temperature is {temperature:g}. Set sampling.temperature=1."
         )
     if source in FROZEN and budget.rows % FROZEN[source]:
         raise UsageError(
@@ -130,20 +149,27 @@ def _check_answers(
             "number."
         )
     there = preference.demos if chain.last.reads("data") == DEMOS else preference.prompts
+    who_has = f"the track has {there} (preference.demos or preference.prompts)"
+    if own is not None and reads_file(chain.last.plain(), own.holds):
+        there = len(own.examples)
+        who_has = f"--data has {there}"
     if source == "demonstrations" and there < budget.rows:
         raise UsageError(
             f"an iteration of chain '{chain.name}' reads {budget.rows} answers (budget.prompts * "
-            f"budget.completions), and the track has {there} (preference.demos or "
-            "preference.prompts). Lower budget.prompts or budget.completions."
+            f"budget.completions), and {who_has}. Lower budget.prompts or budget.completions."
         )
 
 
-def _check_stage(stage: Stage) -> None:
+def _check_stage(stage: Stage, conditions: Conditions) -> None:
     """Settings that only the code of a stage can judge; it is loaded for chains alone."""
     if stage.kind == "collect":
         from crlbench.stages.jury import pairing_of
 
         pairing_of(stage.setting("pairing"))
+    if stage.kind == "distill":
+        from crlbench.stages.distill import plan_of
+
+        plan_of(dict(stage.settings), stage.name, conditions)
     if stage.kind == "reward":
         from crlbench.stages.reward import reward_training
 

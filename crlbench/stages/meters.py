@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from crlbench.algo.chain import GOLD, START, Chain
+from crlbench.algo.chain import GOLD, START, TEACHER, Chain, Stage
 from crlbench.algo.recipe import Recipe
 from crlbench.algo.step import TrustRegion
 from crlbench.catalog.find import Catalog
@@ -39,16 +39,21 @@ class Meters:
         """FLOPs of the policy, and of its references."""
         return measure_flops(config_of(self.subject.card, self.subject.location))
 
-    def of(self, reward: str | None = None, label_price: int = 0) -> Meter:
+    def of(
+        self, reward: str | None = None, label_price: int = 0, teacher: str | None = None
+    ) -> Meter:
         """The meter of a stage that runs the policy.
 
         Args:
             reward: name of the stage whose reward model takes part.
             label_price: verdicts that a sampled completion costs.
+            teacher: name of the entry that teaches.
         """
         models: dict[Role, Coefficients] = {"policy": self.policy, "reference": self.policy}
         if reward is not None:
             models |= self.of_reward(reward).coefficients
+        if teacher is not None:
+            models["teacher"] = self.flops_of(teacher)
         return Meter(models, label_price)
 
     def of_reward(self, stage: str) -> Meter:
@@ -58,6 +63,15 @@ class Meters:
             return Meter({"reward": self.policy})
         return Meter({"reward": measure_flops(config_of(base.card, base.location))})
 
+    def of_distilling(self, stage: Stage) -> Meter:
+        """The meter of a stage that distils, the last one or another."""
+        return self.of(teacher=stage.reads(TEACHER))
+
+    def flops_of(self, entry: str) -> Coefficients:
+        """FLOPs of a model of the catalogue."""
+        model = admit(Catalog(self.catalog).load_model(entry), whole=True)
+        return measure_flops(config_of(model.card, model.location))
+
     def of_last(self) -> Meter | None:
         """The meter of the last stage; None where its steps cannot be counted.
 
@@ -66,5 +80,7 @@ class Meters:
         recipe = self.chain.recipe
         if isinstance(recipe, Recipe) and isinstance(recipe.step, TrustRegion):
             return None
+        if TEACHER in dict(self.chain.last.inputs):
+            return self.of_distilling(self.chain.last)
         paid = dict(self.chain.last.inputs).get("reward")
         return self.of(None if paid in (None, GOLD) else paid, int(self.chain.paid_by_gold))

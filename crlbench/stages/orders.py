@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from crlbench.algo.chain import Chain, Stage
+from crlbench.algo.chain import TEACHER, Chain, Stage
 from crlbench.contract.conditions import leaves
 from crlbench.disk.hashing import canonical_json, digest
 
@@ -15,6 +15,10 @@ KEY_DIGITS = 12
 """Digits of a key in the name of a folder."""
 CONTROL = "placebo"
 """The arm whose labels are permuted, where a chain asks a labeller."""
+
+
+ANSWERS = "answers"
+"""Input of a stage that would collect pairs and reads those of a person's own file."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +80,12 @@ def order_of(
     """
     plain = stage.plain()
     spec = {name: value for name, value in plain.items() if name not in ("name", *inputs)}
+    if ANSWERS in inputs:  # whom it would have sampled, and how, changes nothing
+        spec = {"kind": stage.kind}
     if stage.recipe is not None:
-        spec["recipe"] = {name: part for name, part in plain["recipe"].items() if name != "name"}
+        # The name of a recipe decides nothing; what it reads is among the inputs, by digest.
+        known = ("name", TEACHER)
+        spec["recipe"] = {name: part for name, part in plain["recipe"].items() if name not in known}
     if stage.kind == "collect" and permute:
         spec["permute"] = True
     spec["conditions"] = {

@@ -9,35 +9,25 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-import torch
-from safetensors.torch import save_file
 
 from crlbench.algo.chain import Stage
 from crlbench.algo.supervised import SupervisedRecipe
 from crlbench.catalog.frozen import Task
 from crlbench.contract.conditions import Conditions
 from crlbench.contract.records import Cell
-from crlbench.contract.sizes import DECODE_ROWS
-from crlbench.disk.names import POLICY_NAME
-from crlbench.errors import Interrupted, ValidationError
+from crlbench.errors import ValidationError
 from crlbench.policy.weights.load import Reader, build_policy
 from crlbench.run.lessons import Read, Source, read
-from crlbench.run.subject import Subject, collector_of, prompts_of
+from crlbench.run.subject import Subject, collector_of
 from crlbench.stages.artefacts import Made
 from crlbench.stages.collect import Question
-from crlbench.stages.failure import StageFailed
-from crlbench.train.callbacks import LastCheckpoint, RunRecorder, RunStopped, StopOnRequest
+from crlbench.stages.training import grid_of, train_stage
 from crlbench.train.charging import Meter
 from crlbench.train.lessons import LessonStream
-from crlbench.train.stream import EvalPrompts
 from crlbench.train.supervised import SupervisedTuning
-from crlbench.train.trainer import build_trainer, quiet
 
 PURPOSE = "sft"
 """Name of the stream of draws that demonstrations are ordered by."""
-CHECKPOINT = "last.ckpt"
 
 
 def demonstrations(questions: Sequence[Question], task: Task, reader: Reader) -> Read:
@@ -71,15 +61,15 @@ def conditions_of(stage: Stage, conditions: Conditions, count: int) -> Condition
             "demonstrations. A batch has at least one and at most all of them; epochs are at "
             "least 1."
         )
-    data: dict[str, Any] = conditions.model_dump()
-    data["budget"] |= {
-        "prompts": batch, "completions": 1, "grid": epochs,
-        "iterations_per_point": count // batch,
-    }  # fmt: skip
     rate = stage.setting("learning_rate")
-    data["optimization"] |= {"learning_rate": rate, "epochs": 1, "minibatches": 1}
-    data["evaluation"] |= {"curve_every": 1}
-    return Conditions.model_validate(data)
+    return grid_of(
+        conditions,
+        prompts=batch,
+        completions=1,
+        epochs=epochs,
+        per_epoch=count // batch,
+        optimization={"learning_rate": rate, "epochs": 1, "minibatches": 1},
+    )
 
 
 def make_supervised(
@@ -88,7 +78,7 @@ def make_supervised(
     conditions: Conditions,
     subject: Subject,
     task: Task,
-    questions: Sequence[Question],
+    shown: Read,
     seed: int,
     folder: Path,
     work: Path,
@@ -99,6 +89,7 @@ def make_supervised(
 
     Args:
         subject: the model to begin from.
+        shown: the demonstrations.
         work: holds the checkpoint of an attempt that was ended.
 
     Raises:
@@ -107,7 +98,6 @@ def make_supervised(
         ValidationError: the settings of the stage cannot be.
     """
     collector = collector_of(task, subject.reader, conditions, cell.device)
-    shown = demonstrations(questions, task, subject.reader)
     conditions = conditions_of(stage, conditions, len(shown.lessons))
     assert isinstance(stage.recipe, SupervisedRecipe)  # its kind takes no others
     module = SupervisedTuning(
@@ -132,51 +122,8 @@ def make_supervised(
     stream = LessonStream(
         shown.lessons, seed, PURPOSE, budget.prompts, budget.iterations, subject.reader.pad
     )
-    items = prompts_of(
-        task, "id", subject.reader, collector.max_tokens, conditions.evaluation.curve_items
+    score = train_stage(
+        module, stream, cell, subject, task, folder, work, should_stop, "demonstrations"
     )
-    curve = EvalPrompts(items, pad=subject.reader.pad, rows=DECODE_ROWS)
-    recorder = _fit(module, stream, curve, cell, work, should_stop)
-    if not module.weights_finite():
-        raise StageFailed("a weight of the policy is no finite number after its demonstrations")
-    learned = {name: tensor.cpu().contiguous() for name, tensor in module.learned().items()}
-    save_file(learned, folder / POLICY_NAME)
     meter.show(len(shown.lessons))
-    facts = {"score": recorder.curve[-1]["score"], "left_out": module.left_out}
-    return Made(meter.ledger(), facts)
-
-
-def _fit(
-    module: SupervisedTuning,
-    stream: LessonStream,
-    curve: EvalPrompts,
-    cell: Cell,
-    work: Path,
-    should_stop: Callable[[], bool],
-) -> RunRecorder:
-    """Train from the checkpoint in ``work``, if there is one."""
-    path, recorder = work / CHECKPOINT, RunRecorder(lambda event: None)
-    keeper = LastCheckpoint(path)
-    state = torch.load(path, map_location="cpu", weights_only=True) if path.exists() else None
-    module.to(cell.device)
-    if state is not None and state["iterations_done"] == len(stream):
-        module.load_state_dict(state["state_dict"], strict=False)
-        module.on_load_checkpoint(state)
-        recorder.load_state_dict(state["callbacks"]["RunRecorder"])
-        return recorder
-    with quiet():
-        trainer = build_trainer(
-            module.conditions,
-            device=cell.device,
-            callbacks=[recorder, keeper, StopOnRequest(should_stop, keeper)],
-            loggers=[],
-            folder=work,
-        )
-        try:
-            trainer.fit(module, stream, curve, ckpt_path=path if state else None)
-        except RunStopped as stop:
-            raise Interrupted(
-                f"{cell.name}: stopped after iteration {stop.iteration} of {len(stream)} on "
-                "demonstrations"
-            ) from None
-    return recorder
+    return Made(meter.ledger(), {"score": score, "left_out": module.left_out})

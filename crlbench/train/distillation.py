@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from crlbench.algo.distillation import DistillRecipe
 from crlbench.base.heap import give_back
-from crlbench.contract.charges import Charges, Coefficients
+from crlbench.contract.charges import Coefficients
 from crlbench.contract.dynamics import TEACHER_STATS, mean_stats
 from crlbench.contract.experience import Source
 from crlbench.policy.against import Against, compare_distributions
@@ -98,7 +98,7 @@ class Distillation(WatchedLearner):
             some = rollout.rows(rows)
             stats.append(self.step(Imitation(some, self.passes, self.recipe, model)))
             trained += int(some.action_mask.sum())
-            self.charge(charge_reading(some, self.teacher.coefficients))
+            self.charge(some)
         self.close(
             batch,
             collected,
@@ -111,10 +111,15 @@ class Distillation(WatchedLearner):
         )
         give_back()
 
-    def charge(self, charges: Charges) -> None:
-        """Add a pass of the teacher to what it has cost."""
-        self.teacher_tokens += charges.read_tokens
-        self.teacher_flops += charges.flops
+    def charge(self, rollout: Rollout) -> None:
+        """Charge a step on completions: the pass of the teacher that it asked for, and its own."""
+        asked = charge_reading(rollout, self.teacher.coefficients)
+        self.teacher_tokens += asked.read_tokens
+        self.teacher_flops += asked.flops
+        if self.meter is not None:
+            self.meter.read(rollout, "teacher")
+            self.meter.train(rollout)
+            self.meter.update(1)
 
     @property
     def other_cost(self) -> dict[str, int]:

@@ -19,7 +19,7 @@ import numpy as np
 
 from crlbench.contract.arms import PAID_BY_TASK
 from crlbench.contract.conditions import PROTOCOL_NAME, protocol_name
-from crlbench.contract.experience import FROZEN, source_of
+from crlbench.contract.experience import FROZEN, own_answers, source_of
 from crlbench.contract.machine import machine_class
 from crlbench.contract.records import IterationDigest, RunRecord
 from crlbench.contract.stored import exists
@@ -108,7 +108,9 @@ def begun_from(record: RunRecord) -> list[Any] | None:
     products = {stage.name: stage.sha256 for stage in record.lineage}
     last = record.algo.config["stages"][-1]
     read = {name: last[name] for name in ("start", "reward", "data") if name in last}
-    return [source, {name: products.get(value, value) for name, value in read.items()}]
+    begun = [source, {name: products.get(value, value) for name, value in read.items()}]
+    file = own_answers(record.fingerprint.leaves)
+    return begun if file is None else [*begun, file.sha256]
 
 
 @dataclass

@@ -10,19 +10,21 @@ From a failure on u is 0, or the start's where that is less, as in Λ.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from crlbench.contract.charges import Coefficients
+from crlbench.contract.charges import Charges, Coefficients
 from crlbench.contract.records import RunRecord, StageRecord
 from crlbench.contract.spending import before_last, has_failed
 from crlbench.stats.charged_area import charged_weights
 from crlbench.stats.measures import ID, ItemTable, captured, fallen, unit
 from crlbench.verdict.run_measures import TaskItems
 
+Charge = Literal["flops", "labels"]
+"""What entries of chains are laid over, beside completions."""
 BUDGET = "conditions.preference.flops"
 """Leaf of a fingerprint: B_F in forward tokens of the policy, on boards that rank by Λ_F."""
 
@@ -112,13 +114,41 @@ def _policies(record: RunRecord) -> Iterator[Coefficients]:
             yield ledger.coefficients["policy"]
 
 
-def _stages(record: RunRecord) -> Iterator[tuple[StageRecord, int]]:
-    """The stages that left something, each with the FLOPs of all stages until its end."""
+def _stages(record: RunRecord, charge: Charge = "flops") -> Iterator[tuple[StageRecord, int]]:
+    """The stages that left something, each with what all stages were charged until its end."""
     total = 0
     for stage in record.lineage or ():
         if stage.ledger is not None:
-            total += stage.ledger.total.flops
+            total += getattr(stage.ledger.total, charge)
             yield stage, total
+
+
+def charged_curve(
+    record: RunRecord, measured: Sequence[float], charge: Charge
+) -> tuple[list[int], list[float]] | None:
+    """What a run had been charged at each of its evaluations, and the mean u of each: of the
+    policies that stages left on the way, and of the curve.
+
+    Args:
+        measured: u at the points of the curve that were measured.
+
+    Returns:
+        None of a record without a whole ledger.
+    """
+    if not _is_counted(record):
+        return None
+    bounds = record.task.floor, record.task.ceiling
+    spent, values, upstream, path = [], [], 0, _path(record)
+    for stage, upstream in _stages(record, charge):
+        if stage.name in path:
+            own = stage.name == path[0]
+            score = measured[0] if own else float(unit(stage.facts.get("score", 0.0), *bounds))
+            spent.append(upstream)
+            values.append(score)
+    ledger = record.ledger
+    points = [Charges()] if ledger is None else ledger.spent[: len(measured)]
+    spent += [upstream + getattr(one, charge) for one in points]
+    return spent, [*values, *measured[: len(points)]]
 
 
 def _path(record: RunRecord) -> list[str]:

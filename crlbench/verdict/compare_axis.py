@@ -1,6 +1,8 @@
 """How entries learned over a chosen x-axis: curves, areas, times to threshold.
 
 Completions, bytes and updates are those of :class:`crlbench.verdict.efficiency.TaskEfficiency`.
+FLOPs and labels are what the ledgers of chains say of all their stages: u is the start model's
+until a stage has left the policy that the last stage begins from, or one before it.
 Wall time is read from the part of a record that no digest covers: seconds since the first
 evaluation, not reproducible, comparable inside one class of hardware only.
 """
@@ -15,21 +17,25 @@ from typing import Literal
 import numpy as np
 
 from crlbench.disk.names import RECORD_NAME
-from crlbench.errors import ValidationError
+from crlbench.errors import UsageError, ValidationError
+from crlbench.stats.charged_area import charged_area
 from crlbench.stats.intervals import MIN_SEEDS_TOGETHER, Interval, student_interval
-from crlbench.stats.measures import area
+from crlbench.stats.measures import area, unit
 from crlbench.stats.thresholds import Arrival
+from crlbench.verdict.charged import Charge, charged_curve
 from crlbench.verdict.compare_read import Loaded, check_entries, compared_tasks
 from crlbench.verdict.compare_unequal import Unequal, refuse, unequal, watermark
 from crlbench.verdict.efficiency import TaskEfficiency, arrivals
 from crlbench.verdict.runs import Run, Runs
 from crlbench.verdict.task_runs import SeedCurve, rising_seconds
 
-By = Literal["completions", "bytes", "updates", "time"]
+By = Literal["completions", "bytes", "updates", "flops", "labels", "time"]
 BY_WORDS: dict[By, str] = {
     "completions": "completions",
     "bytes": "bytes generated",
     "updates": "optimizer updates",
+    "flops": "charged FLOPs",
+    "labels": "verdicts",
     "time": "seconds",
 }
 """Labels of the axes."""
@@ -159,9 +165,12 @@ def task_views(one: Loaded, tasks: Sequence[str], by: By) -> dict[str, TaskView]
 
     Raises:
         ValidationError: ``by`` is time and a record does not say how long it took.
+        UsageError: ``by`` is a charge and a record has no ledger.
     """
     walls = wall_seconds(one.runs) if by == "time" else {}
     by_task = one.entry.efficiency.tasks
+    if by in ("flops", "labels"):
+        return {t: _over_charges(by_task[t], one, t, by) for t in tasks if t in by_task}
     return {t: task_view(by_task[t], by, walls.get(t, {})) for t in tasks if t in by_task}
 
 
@@ -207,6 +216,80 @@ def _over_time(task: TaskEfficiency, walls: Walls) -> TaskView:
     ]
     areas = [area(np.array(c.x["time"]), np.array(c.u), c.x["time"][-1]) for c in timed_curves]
     return _view(task, timed_curves, "time", float(np.mean(areas)), arrivals(timed_curves, "time"))
+
+
+def _over_charges(task: TaskEfficiency, one: Loaded, name: str, by: Charge) -> TaskView:
+    """A task over what all stages of a chain were charged; each run's area is over its own total.
+
+    Raises:
+        UsageError: a record has no ledger.
+    """
+    runs = {
+        run.record.seed.index: run
+        for run in one.runs
+        if run.record.arm == "real" and run.record.task.name == name
+    }
+    paths = {c.seed: _path_of(runs[c.seed], c, by) for c in task.curves if c.seed in runs}
+    usual = _usual(task.curves, paths)
+    lines, curves, areas = [], [], []
+    for c in task.curves:
+        spent, us = paths.get(c.seed, ([], []))
+        points = min(c.measured, len(spent))
+        on_grid = _extended(c, spent[-points:] if points else [], usual)
+        x, u = (*spent, *on_grid[points:]), (*us, *c.u[points:])
+        record = runs[c.seed].record if c.seed in runs else None
+        start = 0.0
+        if record is not None:
+            start = float(unit(record.splits["id"].start, record.task.floor, record.task.ceiling))
+        total = on_grid[-1]
+        if total > 0:
+            areas.append(float(charged_area(x, np.array(u), start, total).area))
+        lines.append(Line(c.seed, c.state, c.measured, (0.0, x[0], *x), (start, start, *u)))
+        curves.append(replace(c, x={**c.x, by: on_grid}))
+    return TaskView(
+        n=task.n,
+        E=float(np.mean(areas)) if len(areas) == len(curves) and areas else None,
+        H=task.H,
+        L=float(np.mean(areas)) - task.H if len(areas) == len(curves) and areas else None,
+        saturated=task.saturated,
+        total=float(np.mean([line.x[-1] for line in lines])) if lines else None,
+        arrivals=arrivals(curves, by) if curves else (),
+        lines=tuple(lines),
+    )
+
+
+def _path_of(run: Run, curve: SeedCurve, by: Charge) -> tuple[list[int], list[float]]:
+    """What a run had been charged at its evaluations, and their u."""
+    found = charged_curve(run.record, curve.u[: curve.measured], by)
+    if found is None:
+        raise UsageError(
+            f"--by {by}: {run.folder / RECORD_NAME} has no ledger of what was charged. Chains of "
+            "stages have one, unless their last stage takes trust-region steps. Use --by "
+            "completions, bytes, updates or time."
+        )
+    return found
+
+
+def _usual(
+    curves: Sequence[SeedCurve], paths: Mapping[int, tuple[list[int], list[float]]]
+) -> float:
+    """Charge per completion of the last stage, over the seeds that measured one."""
+    rates = []
+    for c in curves:
+        last = c.measured - 1
+        if last > 0 and c.seed in paths:
+            spent = paths[c.seed][0][-c.measured :]
+            rates.append((spent[-1] - spent[0]) / c.x["completions"][last])
+    return float(np.mean(rates)) if rates else 0.0
+
+
+def _extended(curve: SeedCurve, spent: Sequence[float], usual: float) -> tuple[float, ...]:
+    """Charges at each point of the grid; after a failure they go on at the run's own mean rate."""
+    completions, points = curve.x["completions"], len(spent)
+    own = completions[points - 1] if points else 0.0
+    rate = (spent[-1] - spent[0]) / own if own > 0 else usual
+    base = spent[-1] if points else 0.0
+    return (*map(float, spent), *(base + rate * (x - own) for x in completions[points:]))
 
 
 def _rate(curve: SeedCurve, wall: Sequence[float]) -> float:

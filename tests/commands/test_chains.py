@@ -27,6 +27,7 @@ def evaluate(out: Path, recipe: str, *more: str) -> int:
         ]),
         ("online-dpo", [("sft", "supervised", 0, 512), ("policy", "preference", 4096, 0)]),
         ("sft-only", [("policy", "imitation", 0, 512)]),
+        ("sft-distill", [("sft", "supervised", 0, 512), ("policy", "distill", 0, 0)]),
     ],
 )  # fmt: skip
 def test_a_dry_run_says_what_each_stage_costs(
@@ -65,7 +66,7 @@ def test_a_chain_that_spells_a_shared_stage_otherwise_is_refused_by_the_field(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", ["sft-dpo", "online-dpo", "bon"])
+@pytest.mark.parametrize("recipe", ["sft-dpo", "online-dpo", "bon", "sft-distill"])
 def test_a_smoke_run_is_verified_with_all_its_stages(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], recipe: str
 ) -> None:

@@ -256,6 +256,7 @@ def test_unequal_conditions_leave_with_4_and_by_force_with_0(
         (["tiny-llama/ppo", "tiny-llama/ppo"], "given twice"),
         (["tiny-llama/ppo", "tiny-llama/grpo", "--axis", "stabilty"], "Did you mean stability"),
         (["tiny-llama/ppo", "tiny-llama/grpo", "--by", "byte"], "Did you mean bytes"),
+        (["tiny-llama/ppo", "tiny-llama/grpo", "--by", "flops"], "record.json has no ledger of"),
         (["tiny-llama/ppo", "tiny-llama/grpo", "--tasks", "adition"], "Did you mean addition"),
         (["tiny-llama/ppo", "tiny-llama/grpo", "--tasks", ","], "names no task"),
         (["tiny-llama/ppo", "tiny-llama/grpo", "--json", "--format", "md"], "contradict"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -133,16 +134,127 @@ def test_what_cannot_be_learned_from_is_refused_before_a_run(
     assert not (tmp_path / "runs").exists() and not (tmp_path / "home").exists()
 
 
-def test_a_chain_and_a_track_of_chains_take_no_file(
+CHAIN = {
+    "budget.prompts": 8, "budget.completions": 4, "budget.grid": 2, "evaluation.curve_items": 32,
+    "evaluation.end_items": 16, "evaluation.end_draws": 1, "evaluation.retain": "[]",
+    "optimization.minibatches": 1, "preference.demos": 32, "preference.prompts": 90,
+    "preference.labels": 2000, "rules.score_drop": 1.0,
+}  # fmt: skip
+
+
+def chain(data: Path, out: Path, recipe: str, *extra: str, **changed: Any) -> int:
+    settings = CHAIN | {name.replace("__", "."): value for name, value in changed.items()}
+    sets = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+    where = ["--model", "tiny-llama", "--track", "preference", "--tasks", "addition", "-q"]
+    asked = ["--recipe", recipe, "--data", str(data), "--out", str(out), "--seeds", "1"]
+    return cli.main(["evaluate", *where, *asked, *sets, *extra])
+
+
+@pytest.mark.parametrize("holds", ["pairs", "demonstrations"])
+def test_stages_of_a_chain_learn_from_a_file_and_verify_makes_them_again(
+    tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str], holds: str
+) -> None:
+    data = write(tmp_path / "own.jsonl", pairs(70) if holds == "pairs" else demonstrations(40))
+    sha256 = sha256_file(data)
+    arms = ("--arm", "real,placebo") if holds == "pairs" else ()
+    assert chain(data, tmp_path / "runs", "sft-dpo", *arms) == 0
+    captured = capsys.readouterr()
+    assert "a file of answers of one's own" in captured.err
+    folder = Path(captured.out.splitlines()[-1]).parent
+    record = read_record(folder / "addition" / "real" / "seed-00" / "record.json")
+    assert record.protocol.division == "open" and record.status.state == "completed"
+    leaves = record.fingerprint.leaves
+    assert (leaves["experience"], leaves["answers_sha256"]) == (holds, sha256)
+    sft, collected = record.lineage or ()
+    task = record.task.digests["task"]
+    if holds == "pairs":
+        assert sft.inputs["data"] == task and sft.charges["demonstrations"] == 32
+        assert collected.inputs == {"answers": sha256}
+        assert collected.facts == {"pairs": 70, "left_out": 0}
+        # A pair is a comparison, and nothing was sampled or read.
+        assert collected.charges == {"labels": 70}
+        blind = read_record(folder / "addition" / "placebo" / "seed-00" / "record.json")
+        assert blind.lineage is not None and blind.lineage[0] == sft
+        assert blind.lineage[1].sha256 != collected.sha256
+        assert blind.lineage[1].charges == collected.charges
+    else:
+        assert sft.inputs["data"] == sha256 and sft.charges["demonstrations"] == 40
+        assert collected.inputs == {"policy": sft.sha256}
+        assert collected.charges["labels"] == 90 * 8
+    data.unlink()
+    assert cli.main(["verify", str(folder)]) == 0
+    assert "equal to the last bit" in capsys.readouterr().out
+
+
+def test_the_floor_imitates_the_demonstrations_of_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = write(tmp_path / "own.jsonl", demonstrations(40))
+    assert chain(data, tmp_path / "runs", "sft-only") == 0
+    folder = Path(capsys.readouterr().out.splitlines()[-1]).parent
+    record = read_record(folder / "addition" / "real" / "seed-00" / "record.json")
+    assert record.lineage == () and record.charges is not None
+    assert record.charges.demonstrations == 40
+    assert cli.main(["verify", str(folder), "--recompute-only"]) == 0
+
+
+def test_a_stage_alone_takes_the_pairs_of_a_file_and_samples_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = write(tmp_path / "own.jsonl", pairs(70))
-    code = cli.main(
-        ["evaluate", "--model", "tiny-llama", "--recipe", "sft-dpo", "--track", "preference",
-         "--tasks", "addition", "--data", str(data), "--dry-run", "-q"]
-    )  # fmt: skip
-    assert code == UsageError.exit_code
-    assert "'sft-dpo' learns from no frozen answers" in " ".join(capsys.readouterr().err.split())
+    assert chain(data, tmp_path / "runs", "rlhf", "--stage", "pairs") == 0
+    (folder,) = (path.parent for path in (tmp_path / "runs").rglob("product.json"))
+    assert folder.name.startswith("collect-")
+    capsys.readouterr()
+    assert cli.main(["show", "product", str(folder), "--prompts", "1"]) == 0
+    text = capsys.readouterr().out
+    assert f"read       answers: {sha256_file(data)}" in text and "holds      lines: 70" in text
+    first = pairs(1)[0]
+    assert f"  chosen: {first['chosen']}\n  rejected: {first['rejected']}" in text
+
+
+def test_a_dry_run_counts_the_lines_of_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = write(tmp_path / "own.jsonl", pairs(70))
+    assert chain(data, tmp_path / "runs", "rlhf", "--dry-run", "--json") == 0
+    stages = json.loads(capsys.readouterr().out)["stages"]
+    names = ("stage", "verdicts", "demonstrations")
+    assert [tuple(row[name] for name in names) for row in stages] == [
+        ("sft", 0, 32), ("pairs", 70, 0), ("rm", 0, 0), ("policy", 0, 0),
+    ]  # fmt: skip
+    assert not (tmp_path / "runs").exists() and not (tmp_path / "home").exists()
+
+
+@pytest.mark.parametrize(
+    ("lines", "recipe", "changed", "code", "message"),
+    [
+        (pairs(70), "rlvr", {}, UsageError, "holds pairs, and no stage of chain 'rlvr' collects"),
+        (pairs(70), "online-dpo", {}, UsageError, "no stage of chain 'online-dpo' collects pairs"),
+        (pairs(63), "sft-dpo", {}, ValidationError, "holds 63 pairs, and 64 are the fewest"),
+        (pairs(70), "sft-dpo", {"preference__labels": 60, "preference__prompts": 7}, UsageError,
+         "each of its 70 pairs is a verdict, and preference.labels allows 60"),
+        (pairs(70), "sft-dpo", {"budget__prompts": 64}, ValidationError,
+         "70 pairs fit into the model's context; one iteration needs 128"),
+        (demonstrations(31), "rlhf", {}, ValidationError, "31 demonstrations .* needs 32"),
+        ([*pairs(70), evaluated_on("23+6=")], "rlhf", {}, ValidationError,
+         "line 71: its prompt is that of addition/id/id-00000"),
+    ],
+)  # fmt: skip
+def test_what_no_stage_can_learn_from_is_refused_before_a_run(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    lines: Any,
+    recipe: str,
+    changed: dict[str, Any],
+    code: type[Any],
+    message: str,
+) -> None:
+    data = write(tmp_path / "own.jsonl", lines)
+    assert chain(data, tmp_path / "runs", recipe, **changed) == code.exit_code
+    said = " ".join(capsys.readouterr().err.split())
+    assert re.search(message, said), said
+    assert not (tmp_path / "runs").exists() and not (tmp_path / "home").exists()
 
 
 def test_a_file_that_is_edited_meanwhile_changes_no_run(

@@ -24,7 +24,7 @@ from crlbench.stages import cell as cells
 from crlbench.stages import chain as chains
 from crlbench.stages.artefacts import Made
 from crlbench.stages.chain import read_pairs
-from crlbench.stages.supervised import CHECKPOINT
+from crlbench.stages.training import CHECKPOINT
 from crlbench.verdict.compare import compare
 from crlbench.verdict.compare_read import Loaded, read_entry
 from crlbench.verdict.runs import load_runs

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from crlbench.contract.records import RunRecord, Status
+from crlbench.errors import UsageError
 from crlbench.proof.bands import BANDS
 from crlbench.proof.likeness import Stored, differences
 from crlbench.proof.replay import Trace
@@ -21,6 +22,8 @@ from crlbench.train.module import PolicyOptimization
 from crlbench.train.supervised import SupervisedTuning
 from crlbench.verdict.board import summarise_board
 from crlbench.verdict.charged import BUDGET, find_charged
+from crlbench.verdict.compare_axis import task_views
+from crlbench.verdict.compare_read import read_entry
 from crlbench.verdict.run_measures import TaskItems
 from crlbench.verdict.runs import Runs, load_runs
 from tests.policy.test_flops import counter
@@ -209,6 +212,39 @@ def test_without_a_ledger_there_is_no_rank_and_a_reason(counted: Counted) -> Non
     board = summarise_board(replace(runs, runs=(replace(runs.runs[0], record=bare),)), 50)
     score = board.entries[0].axes["efficiency"]
     assert score.value is None and "has no whole ledger of charges" in str(score.reason)
+
+
+@pytest.mark.parametrize("by", ["flops", "labels"])
+def test_an_entry_is_laid_over_what_its_stages_were_charged(counted: Counted, by: Any) -> None:
+    record, (plan,) = counted.record, counted.out.rglob("plan.json")
+    loaded = read_entry(plan.parent, replicates=50)
+    view = task_views(loaded, ("addition",), by)["addition"]
+    sft, pairs, rm = (stage.charges.get(by, 0) for stage in record.lineage or ())
+    assert record.ledger is not None
+    spent = [sft + pairs + rm + getattr(one, by) for one in record.ledger.spent]
+    span = record.task.ceiling - record.task.floor
+    points = [(point.score - record.task.floor) / span for point in record.curve]
+    start = (record.splits["id"].start - record.task.floor) / span
+    (line,) = view.lines
+    assert line.x == (0, sft, sft, *spent)
+    assert line.u == pytest.approx((start, start, points[0], *points))
+    # The start model until demonstrations were shown, then straight lines.
+    area = np.trapezoid([start, start, points[0], *points], [0, sft, sft, *spent]) / spent[-1]
+    assert view.E == pytest.approx(area) and view.L == pytest.approx(area - start)
+    assert view.total == spent[-1] > 0
+    if by == "labels":
+        assert spent == [1280] * 4
+    assert view.arrivals[0].restricted_mean <= spent[-1]
+
+
+def test_a_record_without_a_ledger_has_no_such_axis(counted: Counted) -> None:
+    (place,), (plan,) = counted.out.rglob("record.json"), counted.out.rglob("plan.json")
+    bare = counted.record.model_copy(update={"ledger": None, "charges": None}).sealed()
+    with rewritten(place, bare):
+        loaded = read_entry(plan.parent, replicates=50)
+        with pytest.raises(UsageError, match=r"--by flops: .*record.json has no ledger"):
+            task_views(loaded, ("addition",), "flops")
+        assert task_views(loaded, ("addition",), "bytes")["addition"].n == 1
 
 
 def test_the_path_holds_its_value_or_falls_where_the_run_failed(counted: Counted) -> None:

@@ -39,7 +39,8 @@ def check(recipe: str = "rlhf", *, track: str = "preference", folder: Path | Non
 @pytest.mark.parametrize("recipe", recipes.chain_names())
 def test_bundled_chains_fit_the_track(recipe: str) -> None:
     tasks = load_track(CATALOG, "preference").tasks
-    arms = ("real",) if recipe == "sft-only" else ("real", "placebo")  # it reads no label
+    unlabelled = recipe in ("sft-only", "sft-distill")
+    arms = ("real",) if unlabelled else ("real", "placebo")
     check(recipe, arms=arms, tasks=tasks)
 
 
@@ -57,6 +58,7 @@ def test_bundled_chains_fit_the_track(recipe: str) -> None:
         ({"recipe": "rlvr", "budget": {"grid": 32}}, "8192 completions judged.*allows 4096"),
         ({"recipe": "online-dpo", "budget": {"grid": 32}}, "8192 completions judged.*allows 4096"),
         ({"recipe": "sft-only", "arms": ("placebo",)}, "--arm placebo: .*asks no labeller"),
+        ({"recipe": "sft-distill", "arms": ("placebo",)}, "--arm placebo: .*asks no labeller"),
         ({"recipe": "sft-dpo", "sampling": {"temperature": 0.8}}, "Set sampling.temperature=1"),
         ({"recipe": "sft-dpo", "budget": {"prompts": 4, "completions": 1, "grid": 1},
           "optimization": {"minibatches": 1}, "data": {"reward": "process"}}, "outcome"),
