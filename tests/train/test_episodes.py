@@ -72,8 +72,8 @@ def collector(history: str = "restate", **more: Any) -> Play:
     return Play(seats, **{"auditor": scorer, **more})
 
 
-def policy() -> Policy:
-    return Policy(random_model(), value_head=False, reference=None)
+def policy(valued: bool = False) -> Policy:
+    return Policy(random_model(), value_head=valued, reference=None)
 
 
 def module_of(history: str, recipe: str = "ppo", **more: Any) -> PolicyOptimization:
@@ -463,3 +463,32 @@ def test_no_path_gives_an_observation_a_gradient(
             told += float((~acted).sum())
             trained += float(tensor.grad[acted].abs().sum())
     assert told > 0 and trained > 0
+
+
+@pytest.mark.parametrize("history", ["restate", "append"])
+@pytest.mark.parametrize("recipe", ["ppo", "step-ppo"])
+def test_a_fast_update_of_episodes_is_a_plain_one(history: str, recipe: str) -> None:
+    """Rows that begin alike are run once; losses and gradients are those of the plain plan."""
+    found = []
+    for fast in (False, True):
+        module = module_of(history, recipe, fast=fast)
+        module.configure_model()
+        batch = make_batch(STARTS[:4], 128, completions=4)
+        got = collector(history).collect(policy(valued=True), batch, DrawKey(3, "r", 0))
+        assert got.rollout.prompt is not None
+        sampled = module.keep(got, 0)
+        assert sampled is not None
+        experience, _ = module.prepare(sampled)
+        surrogate = module.surrogate(experience)
+        ((rows, _),) = surrogate.parts()
+        losses, _ = surrogate.losses(rows)
+        total = torch.stack(list(losses.values())).sum()
+        total.backward()
+        weights = module.trainable()
+        found.append((total, {n: p.grad for n, p in weights.items() if p.grad is not None}))
+    (loss, expected), (other, gradients) = found
+    assert torch.allclose(loss, other, rtol=1e-5, atol=1e-7)
+    largest = max(float(gradient.abs().max()) for gradient in expected.values())
+    assert largest > 0 and expected.keys() == gradients.keys()
+    for name, gradient in expected.items():
+        assert torch.allclose(gradients[name], gradient, rtol=1e-4, atol=1e-5 * largest), name
