@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -233,17 +230,3 @@ def test_verify_plays_them_again(folder: Path, capsys: pytest.CaptureFixture[str
     text = capsys.readouterr().out
     assert "verified again: 16 stored completions (relay-sum 1.0.0)" in text
     assert "played again: 16 stored episodes, turn by turn" in text
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("seed", "locale"), [("1", "C"), ("4711", "C.UTF-8")])
-def test_another_process_finds_every_state_again(
-    folder: Path, tools_folder: Path, seed: str, locale: str
-) -> None:
-    """Under another hash seed and locale, with and without tools."""
-    settings = {"PYTHONHASHSEED": seed, "LC_ALL": locale, "PYTHONUTF8": "0"}
-    for runs in (folder, tools_folder):
-        call = [sys.executable, "-m", "crlbench", "verify", str(runs), "--recompute-only"]
-        found = subprocess.run(call, capture_output=True, text=True, env=os.environ | settings)
-        assert found.returncode == 0, found.stderr
-        assert "played again: 16 stored episodes, turn by turn" in found.stdout
