@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from crlbench.catalog.frozen import Task
 
 COLUMNS = [
-    *("task", "model", "level", "items", "mean", "never", "some", "always", "counts", "truncated"),
-    "verdict",
+    *("task", "model", "level", "items", "mean", "floor", "ceiling", "never", "some", "always"),
+    *("counts", "truncated", "verdict"),
 ]
 TWIN_COLUMNS = [
     *("task", "model", "level", "published_items", "published", "fresh_items", "fresh"),

@@ -95,7 +95,7 @@ def assemble(episodes: Sequence[Episode], pad: int, device: torch.device | str =
         texts=[row.text() for row in rows],
         state=table(-1, torch.int64, [_states(row) for row in rows]),
     )
-    if len(rows) > len(episodes) or any(len(row.turns) > 1 for row in rows):
+    if len(rows) > len(episodes) or not all(_is_completion(row) for row in rows):
         turns = [[-1 if turn is None else turn.turn for turn in some] for some in said]
         rollout = _stated(rollout, rows, trajectory, table(-1, torch.int16, turns), device)
     scores = [episodes[row.episode].scores[row.seat] for row in rows]
@@ -123,6 +123,11 @@ def _rows(episodes: Sequence[Episode]) -> list[Row]:
             own[-1].last = True
             rows += own
     return sorted(rows, key=lambda row: (row.place, row.seat, row.episode))
+
+
+def _is_completion(row: Row) -> bool:
+    """Whether it is one turn, the first of its episode, said by the first seat."""
+    return [(turn.seat, turn.turn) for turn in row.turns] == [(0, 0)]
 
 
 def _stated(

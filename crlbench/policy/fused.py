@@ -126,6 +126,10 @@ def decoder_states(
 Look = Callable[[int, Tensor, Tensor], None]
 
 
+ALL_TOKENS = -1
+"""The number of a last layer that runs for every token."""
+
+
 class TreePast:
     """What the tokens of a tree see: :class:`crlbench.policy.fused_layers.Past`.
 
@@ -137,7 +141,8 @@ class TreePast:
     def __init__(
         self, tree: TokenTree, last: int, look: Look | None, look_at_state: Look | None
     ) -> None:
-        """``last`` is the number of the last layer, which runs for the predictors alone."""
+        """``last`` is the number of the last layer, which runs for the predictors alone, or
+        :data:`ALL_TOKENS`."""
         self.tree, self.last = tree, last
         self.look, self.look_at_state = look, look_at_state
 
@@ -215,3 +220,23 @@ def fused_states(backbone: Any, *batch: Tensor) -> Tensor:
     """As :func:`crlbench.policy.forward.states_packed`."""
     tree = tree_of(*batch)
     return tree.states_of_rows(tree_states(backbone, tree))
+
+
+def merged_states(
+    backbone: Any, prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor, mask: Tensor, group: Tensor
+) -> Tensor:
+    """(B, T, H) as :func:`crlbench.policy.forward.states_shared`: what any rows begin with alike,
+    prompts and completions, is run once, and no padding of completions is run."""
+    prompts, read = prompt_mask[group], mask.sum(1) - 1
+    run = torch.arange(ids.shape[1]) < read[:, None]
+    # Left-padded whole rows: real tokens keep their order, padding comes first.
+    real = torch.cat([prompts, run], dim=1)
+    order = real.long().argsort(dim=1, stable=True)
+    rows = torch.cat([prompt_ids[group], ids], dim=1).gather(1, order)
+    nothing = ids[:, :0]
+    tree = TokenTree.of(rows, real.gather(1, order), nothing, nothing.bool())
+    past = TreePast(tree, ALL_TOKENS, None, None)
+    states = decoder_states(backbone, tree.row, tree.in_one_row(tree.places), past)[0]
+    paths, _, _ = tree.paths
+    columns = paths.shape[1] - 1 - read[:, None] + torch.arange(ids.shape[1])
+    return states[paths.gather(1, columns.clamp(0, paths.shape[1] - 1))]

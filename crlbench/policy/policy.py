@@ -18,7 +18,14 @@ from crlbench.policy.forward import (
     states_plain,
     states_shared,
 )
-from crlbench.policy.fused import apply_linear, fused_states, serves, tree_of, tree_states
+from crlbench.policy.fused import (
+    apply_linear,
+    fused_states,
+    merged_states,
+    serves,
+    tree_of,
+    tree_states,
+)
 from crlbench.policy.fused_head import fused_statistics
 from crlbench.policy.head import (
     BlockStatistics,
@@ -123,6 +130,15 @@ class Policy(nn.Module):
         finally:
             self.recorder = None
 
+    @contextlib.contextmanager
+    def unrecorded(self) -> Iterator[None]:
+        """What is sampled inside is not taken down: no pass could look it up."""
+        recorder, self.recorder = self.recorder, None
+        try:
+            yield
+        finally:
+            self.recorder = recorder
+
     def forget_recording(self) -> None:
         """Nothing that was recorded counts any more: the weights change."""
         self._recording.forget()
@@ -152,6 +168,7 @@ class Policy(nn.Module):
         shared_prefix: bool = True,
         distribution: bool = False,
         actions: Tensor | None = None,
+        merge_rows: bool = False,
     ) -> TokenOutputs:
         """Log-probabilities, entropies and values of completion tokens.
 
@@ -167,12 +184,16 @@ class Policy(nn.Module):
                 row whole; equal up to rounding.
             actions: (B, T) bool, the tokens whose log-probabilities and entropies are wanted; all
                 completion tokens by default.
+            merge_rows: run what any rows begin with alike once, completions too, where passes are
+                fused; for rows that stand by no prompt in equal numbers. Equal up to rounding.
             distribution: also return the whole distribution, V floats per token; needed too
                 for what is to be differentiated twice.
         """
         batch = (prompt_ids, prompt_mask, completion_ids, completion_mask, group)
         with contextlib.nullcontext() if distribution else sparse_lookups(self.backbone):
-            if shared_prefix:
+            if merge_rows and shared_prefix and self.fused and not distribution:
+                states = merged_states(self.backbone, *batch)
+            elif shared_prefix:
                 packed = self._fused_states if self.fused and not distribution else states_packed
                 states = states_shared(self.backbone, *batch, packed)
             else:
@@ -204,12 +225,17 @@ class Policy(nn.Module):
         group: Tensor,
         temperature: float,
         actions: Tensor | None = None,
+        merge_rows: bool = False,
     ) -> Tensor:
         """(B, T) float32 log-probabilities under the frozen start model; arguments as
         :meth:`forward` has them."""
         with self._as_reference() as backbone:
             batch = (prompt_ids, prompt_mask, completion_ids, completion_mask, group)
-            states = states_shared(backbone, *batch, fused_states if self.fused else states_packed)
+            if merge_rows and self.fused:
+                states = merged_states(backbone, *batch)
+            else:
+                packed = fused_states if self.fused else states_packed
+                states = states_shared(backbone, *batch, packed)
             mask, by_blocks = (
                 completion_mask if actions is None else actions,
                 self._by_blocks(states),

@@ -20,7 +20,7 @@ from crlbench.catalog.find import Catalog
 from crlbench.catalog.frozen import Task, read_bytes
 from crlbench.contract.conditions import PROTOCOL, Conditions, Sampling
 from crlbench.contract.sizes import DECODE_ROWS
-from crlbench.contract.task_card import TaskCard
+from crlbench.contract.task_card import NullScores, SplitCard, TaskCard
 from crlbench.errors import ValidationError
 from crlbench.policy.decode.loop import DrawKey
 from crlbench.policy.policy import Policy
@@ -37,6 +37,7 @@ from crlbench.stats.proportion import wilson
 from crlbench.suite.twin import twin_of
 from crlbench.train.collect import Collector
 from crlbench.train.stream import EvalPrompts, Prompt
+from crlbench.types import Rollout
 
 BUNDLED = ("tiny-llama", "tiny-qwen2", "tiny-mistral", "tiny-deepseek")
 """Models that read the tasks tagged mini or calibration."""
@@ -80,11 +81,13 @@ class LevelProbe:
     approaches 1 and says nothing about being right.
     """
     truncated: float
-    """Share of completions that were cut off at the task's longest completion."""
+    """Share of completions, or episodes, that were cut off at the task's longest completion."""
     floor: float = 0.0
     """What a policy without knowledge scores; a mean above it is something to learn from."""
     audited: bool = False
     """Whether the audit says what is solved."""
+    ceiling: float = 1.0
+    """What the golds score: below 1 where an environment cannot always be won."""
 
     @property
     def items(self) -> int:
@@ -112,7 +115,7 @@ class LevelProbe:
 
     def as_json(self) -> dict[str, Any]:
         """Every field and what follows from it."""
-        names = ("task", "model", "revision", "level", "items", "mean")
+        names = ("task", "model", "revision", "level", "items", "mean", "floor", "ceiling")
         shares = dict(zip(("never", "some", "always"), self.shares, strict=True))
         rest = {"truncated": self.truncated, "verdict": self.verdict}
         return self.named(*names) | {"counts": list(self.counts)} | shares | rest
@@ -232,7 +235,7 @@ def _probe_level(
         audit = collector.audit(examination.rollout, batch) if audited else None
         scores += examination.scores.tolist()
         right += (examination.scores if audit is None else audit).tolist()
-        finished += examination.rollout.finished.tolist()
+        finished += finished_episodes(examination.rollout)
     return LevelProbe(
         task=task.name,
         model=subject.card.slug,
@@ -241,15 +244,24 @@ def _probe_level(
         mean=sum(scores) / len(scores),
         counts=correct_counts(right, plan.rollouts),
         truncated=1.0 - sum(finished) / len(finished),
-        floor=_floor(task.card, level),
+        floor=max(split.floor for split in _splits_of(task.card, level)),
         audited=audited,
+        ceiling=max(split.ceiling for split in _splits_of(task.card, level)),
     )
 
 
-def _floor(card: TaskCard, level: int) -> float:
-    """The highest floor of the evaluation splits that hold a level."""
+def finished_episodes(rollout: Rollout) -> list[bool]:
+    """Whether each episode ended by itself; a completion is an episode of its own."""
+    episodes = rollout.stated({"episode"}).episode
+    assert episodes is not None
+    cut = {*episodes[~rollout.finished].tolist()}
+    return [episode not in cut for episode in episodes.unique().tolist()]
+
+
+def _splits_of(card: TaskCard, level: int) -> list[SplitCard]:
+    """The evaluation splits that hold a level; the highest floor and ceiling of them count."""
     splits = [card.splits[name] for name in SPLITS if name in card.splits]
-    return max(split.floor for split in splits if level in split.levels)
+    return [split for split in splits if level in split.levels]
 
 
 def level_prompts(
@@ -353,16 +365,20 @@ def _probe_table(probes: Sequence[LevelProbe], plan: Plan) -> list[str]:
 
 
 def _floor_table(card: TaskCard) -> list[str]:
-    lines = [
-        "| split | empty | constant | echo | random format | floor |",
-        "|---|---|---|---|---|---|",
+    """Null policies and the floor; of an environment also those of play, and the ceiling."""
+    splits = {name: card.splits[name] for name in SPLITS if name in card.splits}
+    played = card.environment is not None
+    nulls = [
+        name
+        for name in NullScores.model_fields
+        if all(getattr(split.nulls, name) is not None for split in splits.values())
     ]
-    for split in SPLITS:
-        if split in card.splits:
-            nulls = card.splits[split].nulls
-            values = (nulls.empty, nulls.constant, nulls.echo, nulls.random_format)
-            cells = " | ".join(f"{v:.3f}" for v in (*values, card.splits[split].floor))
-            lines.append(f"| {split} | {cells} |")
+    heads = [*(name.replace("_", " ") for name in nulls), "floor", *(["ceiling"] * played)]
+    lines = [f"| split | {' | '.join(heads)} |", f"|---{'|---' * len(heads)}|"]
+    for name, split in splits.items():
+        values = [*(getattr(split.nulls, null) for null in nulls), split.floor]
+        cells = (f"{value:.3f}" for value in [*values, *([split.ceiling] * played)])
+        lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
 
 

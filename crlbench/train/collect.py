@@ -7,6 +7,7 @@ learner knows nothing else of tasks. :class:`Answers` is the collector of single
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -236,7 +237,9 @@ class Play:
                 batch.uids, batch.answers, batch.completions_per_prompt, key, trains=True
             )
         ]
-        with training_draws(key.iteration):
+        several = self.table.environment.max_turns > 1  # batches, of which a recording holds one
+        unrecorded = policy.unrecorded() if several else contextlib.nullcontext()
+        with training_draws(key.iteration), unrecorded:
             episodes = play(policy, self.table, starts, key, device)
         rows = assemble(episodes, self.pad, device)
         audit = None

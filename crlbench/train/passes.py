@@ -150,7 +150,7 @@ class Passes:
         """
         tokens = rollout.prompt_ids.shape[1] + rollout.completion_ids.shape[1]
         if tokens <= CHECKPOINT_ABOVE * self.budget:
-            return self.policy(*self.inputs(rollout), actions=rollout.action_mask).on_host()
+            return self.policy(*self.inputs(rollout), **_options(rollout)).on_host()
         with self.policy.gradient_checkpointing():
             return self.policy(
                 *self.inputs(rollout), actions=rollout.action_mask, shared_prefix=False
@@ -160,7 +160,7 @@ class Passes:
         """Log-probs and values (B, T) of the policy as it is; values None without a critic."""
 
         def run(part: Rollout) -> tuple[Tensor, Tensor | None]:
-            outputs = self.policy(*self.inputs(part), actions=part.action_mask)
+            outputs = self.policy(*self.inputs(part), **_options(part))
             return outputs.logprobs, outputs.values
 
         logprobs, values = self._in_parts(rollout, run)
@@ -171,8 +171,7 @@ class Passes:
         """Log-probs (B, T) of the start model."""
 
         def run(part: Rollout) -> tuple[Tensor]:
-            actions = part.action_mask
-            return (self.policy.reference_logprobs(*self.inputs(part), actions=actions),)
+            return (self.policy.reference_logprobs(*self.inputs(part), **_options(part)),)
 
         (logprobs,) = self._in_parts(rollout, run)
         assert logprobs is not None
@@ -191,7 +190,7 @@ class Passes:
                 self.policy,
                 dict(weights),
                 self.inputs(rollout),
-                {"actions": rollout.action_mask},
+                _options(rollout),
             )
             return outputs.on_host()
 
@@ -242,6 +241,11 @@ class Passes:
                 if into is not None and x is not None:
                     into[part, : x.shape[1]] = x
         return everything
+
+
+def _options(rollout: Rollout) -> dict[str, Any]:
+    """Which tokens of a rollout are asked for, and whether its rows are those of episodes."""
+    return {"actions": rollout.action_mask, "merge_rows": rollout.prompt is not None}
 
 
 def without_padding(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

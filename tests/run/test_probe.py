@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from crlbench.run.subject import evaluation_sampler, load_subject
 from crlbench.seeding import seed_value
 from crlbench.suite.twin import twin_of
 from crlbench.train.stream import make_batch
+from crlbench.types import Rollout
 
 SMALL = ["--items", "4", "--rollouts", "4", "-q"]
 
@@ -183,6 +185,42 @@ def test_what_cannot_be_probed_is_explained(
 ) -> None:
     assert run(private, "--home", str(private / "home"), *arguments) == code
     assert said in capsys.readouterr().err
+
+
+def test_an_environment_is_probed_between_floor_and_ceiling(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    call = ["probe", "guess", "--model", "tiny-llama", "--items", "2", "--rollouts", "2"]
+    assert cli.main([*call, "--json", "-q"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [row["level"] for row in found] == [1, 2, 3]
+    card = Catalog().task_card("guess")
+    for row in found:
+        splits = [split for name, split in card.splits.items() if name in probe.SPLITS]
+        levels = [split for split in splits if row["level"] in split.levels]
+        assert row["floor"] == max(split.floor for split in levels) > 0
+        assert row["ceiling"] == max(split.ceiling for split in levels) < 1
+        # A share of four episodes, however many turns they have.
+        assert row["truncated"] * 4 == int(row["truncated"] * 4)
+        assert sum(row["counts"]) == 2
+    block = probe.block(card, [LevelProbe("guess", "m", "0" * 40, 1, 0.6, (1, 3), 0.0)], Plan(1))
+    split = card.splits["id"]
+    assert "| random legal | open loop | floor | ceiling |" in block
+    assert f"| {split.floor:.3f} | {split.ceiling:.3f} |" in block
+
+
+def test_an_episode_that_was_cut_counts_once() -> None:
+    rollout = Rollout(
+        *(torch.ones(5, 1, dtype=kind) for kind in (torch.int64, torch.bool, torch.int64)),
+        *(torch.ones(5, 1, dtype=torch.bool) for _ in range(2)),
+        torch.zeros(5, 1),
+        group=torch.zeros(5, dtype=torch.int64),
+        finished=torch.tensor([False, False, False, True, True]),
+        texts=["x"] * 5,
+        episode=torch.tensor([0, 0, 0, 1, 2]),
+    )
+    assert probe.finished_episodes(rollout) == [False, True, True]
+    assert probe.finished_episodes(replace(rollout, episode=None)) == rollout.finished.tolist()
 
 
 def test_the_blocks_of_the_catalogue_belong_to_its_tasks() -> None:

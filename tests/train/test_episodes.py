@@ -36,6 +36,7 @@ from crlbench.train.collect import Collected, Play
 from crlbench.train.evaluation import score_requests
 from crlbench.train.metrics import RolloutMetrics
 from crlbench.train.module import PolicyOptimization
+from crlbench.train.passes import Passes
 from crlbench.train.ranks import ALONE, Ranks, join_ranks, leave
 from crlbench.train.requests import Examination, Request
 from crlbench.train.reward import Reward, placebo_reward
@@ -71,8 +72,8 @@ def collector(history: str = "restate", **more: Any) -> Play:
     return Play(seats, **{"auditor": scorer, **more})
 
 
-def policy() -> Policy:
-    return Policy(random_model(), value_head=False, reference=None)
+def policy(valued: bool = False) -> Policy:
+    return Policy(random_model(), value_head=valued, reference=None)
 
 
 def module_of(history: str, recipe: str = "ppo", **more: Any) -> PolicyOptimization:
@@ -415,3 +416,79 @@ def test_observations_teach_nothing(
     assert clean.keys() == spoiled.keys() and any(g.abs().sum() > 0 for g in clean.values())
     for name, gradient in clean.items():
         assert torch.equal(gradient, spoiled[name]), name
+
+
+PATHS = ("shared prompts", "whole rows, checkpointed", "fast plan")
+
+
+@pytest.mark.parametrize("recipe", recipes.names_of(Recipe))
+@pytest.mark.parametrize("path", PATHS)
+def test_no_path_gives_an_observation_a_gradient(
+    started: None, recipe: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing that a pass finds at tokens that were told, or at padding, is in the loss."""
+    found: list[tuple[Tensor, Any]] = []
+    run = Passes.with_graph
+
+    def watched(passes: Passes, rollout: Rollout) -> Any:
+        outputs = run(passes, rollout)
+        for tensor in (outputs.logprobs, outputs.entropy, outputs.values):
+            if tensor is not None and tensor.requires_grad:
+                tensor.retain_grad()
+        found.append((rollout.action_mask, outputs))
+        return outputs
+
+    monkeypatch.setattr(Passes, "with_graph", watched)
+    if path == "whole rows, checkpointed":
+        monkeypatch.setattr("crlbench.train.passes.budget_of", lambda *_: 1)
+    module = module_of("append", recipe, fast=path == "fast plan")
+    module.configure_model()
+    assert module.policy.fused is (path == "fast plan")
+    batch = make_batch(STARTS[:4], 128, completions=4)
+    got = module.collector.collect(module.learning, batch, DrawKey(3, "rollout", 0))
+    sampled = module.keep(got, 0)
+    assert sampled is not None
+    experience, _ = module.prepare(sampled)
+    surrogate = module.surrogate(experience)
+    for rows, _ in surrogate.parts():
+        losses, _ = surrogate.losses(rows)
+        torch.stack(list(losses.values())).sum().backward()
+    assert len(found) > 1 or path != "whole rows, checkpointed"
+    told = trained = 0.0
+    for acted, outputs in found:
+        for tensor in (outputs.logprobs, outputs.entropy, outputs.values):
+            if tensor is None or tensor.grad is None:
+                continue
+            assert not tensor.grad[~acted].any()
+            told += float((~acted).sum())
+            trained += float(tensor.grad[acted].abs().sum())
+    assert told > 0 and trained > 0
+
+
+@pytest.mark.parametrize("history", ["restate", "append"])
+@pytest.mark.parametrize("recipe", ["ppo", "step-ppo"])
+def test_a_fast_update_of_episodes_is_a_plain_one(history: str, recipe: str) -> None:
+    """Rows that begin alike are run once; losses and gradients are those of the plain plan."""
+    found = []
+    for fast in (False, True):
+        module = module_of(history, recipe, fast=fast)
+        module.configure_model()
+        batch = make_batch(STARTS[:4], 128, completions=4)
+        got = collector(history).collect(policy(valued=True), batch, DrawKey(3, "r", 0))
+        assert got.rollout.prompt is not None
+        sampled = module.keep(got, 0)
+        assert sampled is not None
+        experience, _ = module.prepare(sampled)
+        surrogate = module.surrogate(experience)
+        ((rows, _),) = surrogate.parts()
+        losses, _ = surrogate.losses(rows)
+        total = torch.stack(list(losses.values())).sum()
+        total.backward()
+        weights = module.trainable()
+        found.append((total, {n: p.grad for n, p in weights.items() if p.grad is not None}))
+    (loss, expected), (other, gradients) = found
+    assert torch.allclose(loss, other, rtol=1e-5, atol=1e-7)
+    largest = max(float(gradient.abs().max()) for gradient in expected.values())
+    assert largest > 0 and expected.keys() == gradients.keys()
+    for name, gradient in expected.items():
+        assert torch.allclose(gradients[name], gradient, rtol=1e-4, atol=1e-5 * largest), name
