@@ -182,6 +182,7 @@ class Regular(Visitor):
                 page.context.close()
                 continue
             page.evaluate("localStorage.clear(); sessionStorage.clear();")
+            page.mouse.move(0, 0)
             page.goto("about:blank")
             self._left.setdefault(window, []).append(page)
         self._used.clear()
