@@ -184,9 +184,12 @@ def close(a: Tensor, b: Tensor, rtol: float = 1e-9) -> None:
 # -- against the loops ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_agrees_with_a_loop_over_tokens(rollout_of, draw, recipe, seed: int) -> None:
-    x = draw(seed)
+def test_agrees_with_a_loop_over_tokens(rollout_of, draw, recipe) -> None:
+    for seed in range(3):
+        compare_with_a_loop(rollout_of, draw(seed), recipe)
+
+
+def compare_with_a_loop(rollout_of, x: Tensors, recipe: Recipe) -> None:
     batch = as_lists(x)
     config = to_config(recipe)
     expected = naive.prepare(batch, config)
@@ -230,7 +233,7 @@ MIXED = {seed: found for seed in range(60) if (found := mixed(seed)) is not None
 
 @pytest.mark.parametrize("seed", MIXED)
 def test_any_mixture_agrees_with_a_loop_over_tokens(rollout_of, draw, seed: int) -> None:
-    test_agrees_with_a_loop_over_tokens(rollout_of, draw, MIXED[seed], seed)
+    compare_with_a_loop(rollout_of, draw(seed), MIXED[seed])
 
 
 def as_lists(x: Tensors) -> naive.Batch:

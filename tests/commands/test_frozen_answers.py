@@ -46,7 +46,10 @@ def evaluate(out: Path, recipe: str, *extra: str, **changed: Any) -> int:
     return cli.main(["evaluate", *where, "--seeds", "1", "-q", *pairs, *extra])
 
 
-@pytest.mark.parametrize(("recipe", "arms"), [("dpo", ["real", "placebo"]), ("sft", ["real"])])
+@pytest.mark.parametrize(
+    ("recipe", "arms"),
+    [("dpo", ["real", "placebo"]), pytest.param("sft", ["real"], marks=pytest.mark.slow)],
+)
 def test_one_command_runs_and_verify_replays_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], recipe: str, arms: list[str]
 ) -> None:
@@ -95,7 +98,14 @@ class Killed(BaseException):
     """What nothing catches."""
 
 
-@pytest.mark.parametrize("recipe", ["dpo", "sft", "dpo+reference=ema:decay=0.9"])
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        "dpo",
+        pytest.param("sft", marks=pytest.mark.slow),
+        pytest.param("dpo+reference=ema:decay=0.9", marks=pytest.mark.slow),
+    ],
+)
 def test_a_killed_run_continues_to_the_same_bytes(
     board: Board, tmp_path: Path, recipe: str
 ) -> None:

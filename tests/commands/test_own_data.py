@@ -47,7 +47,10 @@ def evaluate(data: Path, out: Path, recipe: str, *extra: str, **changed: Any) ->
     return cli.main(["evaluate", *where, *tasks, "--seeds", "1", "-q", *sets, *extra])
 
 
-@pytest.mark.parametrize(("recipe", "make"), [("dpo", pairs), ("sft", demonstrations)])
+@pytest.mark.parametrize(
+    ("recipe", "make"),
+    [("dpo", pairs), pytest.param("sft", demonstrations, marks=pytest.mark.slow)],
+)
 def test_one_command_learns_from_a_file_and_verify_replays_it(
     tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str], recipe: str, make: Any
 ) -> None:

@@ -87,7 +87,12 @@ class Visitor:
         )
         self._contexts.append(context)
         page = context.new_page()
+        # A window that is used again loads as a new one does.
+        session = context.new_cdp_session(page)
+        session.send("Network.enable")
+        session.send("Network.setCacheDisabled", {"cacheDisabled": True})
         page.set_default_timeout(10_000)
+        page.set_default_navigation_timeout(60_000)
         base = self.bases[over]
         page.on("console", lambda message: self._note(page, message.text))
         page.on("pageerror", lambda error: self._note(page, str(error)))
@@ -129,10 +134,60 @@ class Visitor:
                 self._note(page, f"given up: {asked.url}")
         self._given_up.clear()
 
+    def found(self) -> list[str]:
+        """What went wrong since the last time that this was asked."""
+        self.settle()
+        problems, self.problems = self.problems, []
+        return problems
+
     def close(self) -> None:
         self.settle()
         for context in self._contexts:
             context.close()
+
+
+class Regular(Visitor):
+    """Opens pages anew in windows that earlier tests have left: a window costs more than a page."""
+
+    def __init__(self, browser: Any, bases: dict[str, str]) -> None:
+        super().__init__(browser, bases)
+        self._used: list[tuple[str, Any]] = []
+        self._left: dict[str, list[Any]] = {}
+
+    def __call__(
+        self,
+        path: str = "index.html",
+        over: str = "file",
+        width: int = 1280,
+        scheme: str = "light",
+        scripts: bool = True,
+        **options: Any,
+    ) -> Any:
+        """The page, loaded, in a window that nothing else of this test uses."""
+        window = repr((over, scheme, scripts, sorted(options.items())))
+        if left := self._left.get(window):
+            page = left.pop()
+            page.set_viewport_size({"width": width, "height": 800})
+            self._go(page, over, path)
+        else:
+            page = super().__call__(path, over, width, scheme, scripts, **options)
+        self._used.append((window, page))
+        return page
+
+    def leave(self) -> None:
+        """Empty the windows of a test, so that the next finds nothing of it there."""
+        self.settle()
+        for window, page in self._used:
+            if page.is_closed() or page.context.pages != [page]:
+                page.context.close()
+                continue
+            page.evaluate("localStorage.clear(); sessionStorage.clear();")
+            page.mouse.move(0, 0)
+            page.goto("about:blank")
+            self._left.setdefault(window, []).append(page)
+        self._used.clear()
+        # Leaving gives up what was still loading.
+        self._given_up.clear()
 
 
 class Guest(Visitor):
@@ -162,12 +217,6 @@ class Guest(Visitor):
             self.settle()
             self._go(page, over, path)
         return page
-
-    def found(self) -> list[str]:
-        """What went wrong since the last time that this was asked."""
-        self.settle()
-        problems, self.problems = self.problems, []
-        return problems
 
 
 def opened(page: Any) -> Any:

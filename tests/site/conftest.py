@@ -19,7 +19,7 @@ from crlbench.site.kinds import parts
 from crlbench.site.pages import Kept, Page, whole
 from crlbench.site.reading import read_site
 from crlbench.site.source import Site
-from tests.site.browser import BELOW, Guest, Visitor, served
+from tests.site.browser import BELOW, Guest, Regular, Visitor, served
 from tests.site.simulated import write_results, write_strange_results
 from tests.support.shared import made_once
 
@@ -127,10 +127,17 @@ def bases(folder: Path) -> Iterator[dict[str, str]]:
         yield {"file": f"{folder.as_uri()}/", "http": http, "below": below}
 
 
+@pytest.fixture(scope="module")
+def regular(chromium: Any, bases: dict[str, str]) -> Iterator[Regular]:
+    regular = Regular(chromium, bases)
+    yield regular
+    regular.close()
+
+
 @pytest.fixture
-def visit(chromium: Any, bases: dict[str, str]) -> Iterator[Visitor]:
+def visit(regular: Regular) -> Iterator[Visitor]:
     """Opens pages of the simulated site; what goes wrong on one of them fails the test."""
-    yield from guarded(Visitor(chromium, bases))
+    yield from guarded(regular)
 
 
 @pytest.fixture(scope="module")
@@ -164,13 +171,19 @@ def look_at_strange(guest_of_strangers: Guest) -> Iterator[Guest]:
 @pytest.fixture
 def visit_strange(chromium: Any, strange: Made) -> Iterator[Visitor]:
     """The same on the site of the injections, from disk."""
-    yield from guarded(Visitor(chromium, {"file": f"{strange.folder.as_uri()}/"}))
-
-
-def guarded(visitor: Visitor) -> Iterator[Visitor]:
-    """The visitor, and its verdict at the end."""
+    visitor = Visitor(chromium, {"file": f"{strange.folder.as_uri()}/"})
     try:
         yield visitor
     finally:
         visitor.close()
     assert visitor.problems == []
+
+
+def guarded(regular: Regular) -> Iterator[Visitor]:
+    """The visitor, and its verdict at the end."""
+    try:
+        yield regular
+    finally:
+        regular.leave()
+        problems = regular.found()
+    assert problems == []

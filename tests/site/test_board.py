@@ -19,7 +19,7 @@ from crlbench.site.render import Renderer
 from crlbench.site.source import Site
 from crlbench.site.standings import Standings
 from crlbench.site.tradeoffs import tradeoffs
-from tests.site.browser import Visitor, opened
+from tests.site.browser import Regular, Visitor, opened
 from tests.site.conftest import guarded
 from tests.support.chromium import barriers
 
@@ -277,9 +277,16 @@ def grown(page: Page, count: int) -> Page:
     return replace(page, data={**page.data, **made, "sizes": ["1M", "502M"]})
 
 
+@pytest.fixture(scope="module")
+def regular_of_the_large(chromium: Any, large: Path) -> Iterator[Regular]:
+    regular = Regular(chromium, {"file": f"{large.as_uri()}/"})
+    yield regular
+    regular.close()
+
+
 @pytest.fixture
-def visit_large(chromium: Any, large: Path) -> Iterator[Visitor]:
-    yield from guarded(Visitor(chromium, {"file": f"{large.as_uri()}/"}))
+def visit_large(regular_of_the_large: Regular) -> Iterator[Visitor]:
+    yield from guarded(regular_of_the_large)
 
 
 def test_a_front_page_of_200_entries_is_light(site: Site):

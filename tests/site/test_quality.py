@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 from posixpath import normpath
+from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import html5lib
@@ -48,6 +49,36 @@ def page(request: pytest.FixtureRequest, pages: Mapping[str, Kind]) -> Kind:
     """A page of each template; all tests of one follow one another, so that it is opened once."""
     assert request.param in pages, "no page of the simulated results is made of this template"
     return pages[request.param]
+
+
+PHONE = {"width": 360, "height": 640}
+SCREENS = 12
+FOLDED = "[...document.querySelectorAll('details[data-wide]')].filter(d => !d.open).length"
+
+
+class Loaded(NamedTuple):
+    """A page as it is loaded, before something on it is opened."""
+
+    moved: Mapping[int, float]
+    """Sums of the shifts of its layout, by the width of the window."""
+    length: int
+    """On a phone, in CSS pixels."""
+    folded: int
+    """Details that a wide screen shows, closed where there are no scripts."""
+
+
+@pytest.fixture(scope="module")
+def loaded(guest: Guest, page: Kind) -> Loaded:
+    moved = {width: guest(page.path, width=width).evaluate(SHIFT) for width in (1280, 360)}
+    phone = guest(page.path, width=PHONE["width"])
+    phone.set_viewport_size(PHONE)
+    return Loaded(moved, length(phone), guest(page.path, scripts=False).evaluate(FOLDED))
+
+
+@pytest.fixture
+def look(loaded: Loaded, look: Guest) -> Guest:
+    """Opens the page for tests that only look at it, after it was seen as it is loaded."""
+    return look
 
 
 @browser
@@ -96,29 +127,20 @@ def test_a_phone_shows_where_in_the_menu_it_is(look: Guest, page: Kind):
     assert box["x"] >= 0 and box["x"] + box["width"] <= 360
 
 
-PHONE = {"width": 360, "height": 640}
-SCREENS = 12
+@browser
+def test_a_phone_scrolls_at_most_twelve_screens(look: Guest, loaded: Loaded):
+    assert loaded.length <= SCREENS * PHONE["height"]
 
 
 @browser
-def test_a_phone_scrolls_at_most_twelve_screens(visit: Visitor, page: Kind):
-    """As it is loaded, before something is opened."""
-    found = visit(page.path, width=PHONE["width"])
-    found.set_viewport_size(PHONE)
-    assert length(found) <= SCREENS * PHONE["height"]
-
-
-@browser
-def test_without_scripts_nothing_that_a_wide_screen_shows_is_folded(visit: Visitor, page: Kind):
-    found = visit(page.path, width=360, scripts=False)
-    closed = "[...document.querySelectorAll('details[data-wide]')].filter(d => !d.open).length"
-    assert found.evaluate(closed) == 0
+def test_without_scripts_nothing_that_a_wide_screen_shows_is_folded(look: Guest, loaded: Loaded):
+    assert loaded.folded == 0
 
 
 @browser
 @pytest.mark.parametrize("width", [360, 1280])
-def test_nothing_moves_while_a_page_loads(visit: Visitor, page: Kind, width: int):
-    assert visit(page.path, width=width).evaluate(SHIFT) < 0.05
+def test_nothing_moves_while_a_page_loads(look: Guest, loaded: Loaded, width: int):
+    assert loaded.moved[width] < 0.05
 
 
 def test_links_of_a_page_can_be_shared(files: Mapping[str, bytes], page: Kind):

@@ -82,7 +82,9 @@ def test_one_round_samples_from_where_it_began(made: Any, tmp_path: Path) -> Non
     assert audit(tmp_path) == []
 
 
-@pytest.mark.parametrize("name", ["sft-dpo", "iterative-dpo+policy.rounds=1"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("sft-dpo", marks=pytest.mark.slow), "iterative-dpo+policy.rounds=1"]
+)
 def test_a_last_stage_that_is_ended_goes_on_with_the_same_bytes(name: str, tmp_path: Path) -> None:
     whole = run(plan_in(tmp_path / "whole", name)[0])
     cell = plan_in(tmp_path / "ended", name)[0]

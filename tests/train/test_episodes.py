@@ -162,7 +162,9 @@ def run(board: Board, folder: Path, recipe: str) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("recipe", ["ppo", "grpo", "dapo"])
+@pytest.mark.parametrize(
+    "recipe", ["ppo", *(pytest.param(one, marks=pytest.mark.slow) for one in ("grpo", "dapo"))]
+)
 def test_a_task_as_an_environment_is_the_task(
     board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipe: str
 ) -> None:
@@ -316,7 +318,9 @@ def started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.train.loop.PROMPTS", STARTS)
 
 
-@pytest.mark.parametrize("history", ["restate", "append"])
+@pytest.mark.parametrize(
+    "history", ["restate", pytest.param("append", marks=pytest.mark.slow)]
+)
 def test_runs_count_episodes_and_resume_in_the_middle(
     started: None, tmp_path: Path, history: str
 ) -> None:

@@ -317,7 +317,14 @@ def test_a_run_that_is_stopped_in_every_iteration_ends_with_the_same_bytes(tmp_p
         assert_same(straight.reference.weights, resumed.reference.weights)
 
 
-@pytest.mark.parametrize("recipe", ["dpo", "sft", "dpo+reference=ema:decay=0.9"])
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        "dpo",
+        pytest.param("sft", marks=pytest.mark.slow),
+        pytest.param("dpo+reference=ema:decay=0.9", marks=pytest.mark.slow),
+    ],
+)
 def test_two_ranks_are_one(tmp_path, recipe):
     expected = frozen_trace(recipe, tmp_path / "alone")
     together(train_frozen, 2, recipe, tmp_path)
