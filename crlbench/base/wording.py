@@ -8,7 +8,23 @@ from collections.abc import Sequence
 NONE = "–"
 
 
-def number(value: float | None, digits: int = 3, signed: bool = False) -> str:
+PLACES = 2
+"""Decimals of a number whose interval is not known."""
+NARROW = 0.02
+"""Width of an interval below which a third decimal says something."""
+
+
+def places(low: float, high: float) -> int:
+    """Decimals that an interval supports: this is the rule for all pages, reports and tables.
+
+    Two, and three where the interval is narrower than ±0.01. Three also where two would show an
+    end as 0 that is not 0: whether 0 lies inside decides verdicts.
+    """
+    hidden = any(0 < abs(end) < 0.5 * 10**-PLACES for end in (low, high))
+    return PLACES + (high - low < NARROW or hidden)
+
+
+def number(value: float | None, digits: int = PLACES, signed: bool = False) -> str:
     """Fixed decimals with a real minus sign; a dash for None; never a negative zero."""
     if value is None:
         return NONE
@@ -18,7 +34,7 @@ def number(value: float | None, digits: int = 3, signed: bool = False) -> str:
     return ("−" if value < 0 else "+" if signed else "") + text
 
 
-def percent(share: float | None, digits: int = 1) -> str:
+def percent(share: float | None, digits: int = 0) -> str:
     """A share of 1 in per cent; a dash for None."""
     return NONE if share is None else f"{number(100 * share, digits)}\u00a0%"
 

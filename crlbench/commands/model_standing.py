@@ -49,12 +49,12 @@ class Standing:
         Args:
             bare: leave out why there is no place.
         """
-        from crlbench.base.wording import clean, number, sentence
+        from crlbench.base.wording import clean, sentence
         from crlbench.pages.page_axes import rank_words
-        from crlbench.pages.words import span
+        from crlbench.pages.words import estimate
 
         score, place = self.entry.axes["efficiency"], self.place
-        value = f"{score.sign} {number(score.value)} {span(score.interval)}".rstrip()
+        value = f"{score.sign} {estimate(score)}"
         if isinstance(place, str):
             return clean(f"{self.entry.recipe}: {value}{'' if bare else f'. {sentence(place)}'}")
         where = f"tier {place.tier}, {rank_words(place.ranks)} of {place.of}"

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from crlbench.base.wording import count
 from crlbench.commands.console import note, print_result
 from crlbench.commands.flags import file_target
 from crlbench.disk.files import expanded, write_all
@@ -138,7 +139,7 @@ def _examine(
     examiner = Examiner(catalog, known, base_of(target), peers)
     reports = []
     for one in bundles:
-        note(options, f"{one.place}: examining {one.runs} runs...")
+        note(options, f"{one.place}: examining {count(one.runs, 'run')}...")
         reports.append(examiner.examine(draft / one.place, target / one.place))
     return reports
 

@@ -84,7 +84,7 @@ def _table(comparison: ComparisonSummary, sign: str) -> Table:
         f"{comparison.name}: {', '.join(parts)} ({tasks}; {counts} of {comparison.planned} seeds)"
     )
     base = comparison.base
-    first = (wording.clean(f"{base.label} (base)"), wording.number(base.lam.value), "", "", "", "")
+    first = (wording.clean(f"{base.label} (base)"), words.value(base.lam), "", "", "", "")
     rows = [Row(first), *(Row(_cells(arm)) for arm in comparison.arms)]
     notes = tuple(wording.clean(line) for line in [*_findings(comparison), *comparison.notes])
     columns = headings("Arm", sign, f"Δ{sign} [95 %]", "Verdict", "r", "More seeds", left=(0, 3))
@@ -96,7 +96,7 @@ def _cells(arm: ArmSummary) -> tuple[str, ...]:
     correlation = None if effect is None else effect.correlation
     return (
         wording.clean(arm.label),
-        wording.number(arm.lam.value),
+        words.value(arm.lam),
         words.difference(effect),
         words.verdict(effect),
         wording.number(correlation, 2),
@@ -109,9 +109,10 @@ def _findings(comparison: ComparisonSummary) -> Iterator[str]:
     sensitivity = comparison.sensitivity
     if sensitivity is not None:
         yield (
-            f"Sensitivity S {wording.number(sensitivity.S)} {words.span(sensitivity.interval)} "
-            f"over {wording.count(sensitivity.arms, 'arm')}; worst: {sensitivity.worst} (E "
-            f"{wording.number(sensitivity.worst_area)}, base {wording.number(sensitivity.base)})."
+            f"Sensitivity S {words.measured(sensitivity.S, sensitivity.interval)} "
+            f"{words.span(sensitivity.interval)} over {wording.count(sensitivity.arms, 'arm')}; "
+            f"worst: {sensitivity.worst} (E {wording.number(sensitivity.worst_area)}, base "
+            f"{wording.number(sensitivity.base)})."
         )
     for arm in (comparison.base, *comparison.arms):
         if arm.failed:

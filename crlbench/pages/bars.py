@@ -126,7 +126,7 @@ def entry_bars(task: str, entries: Sequence[tuple[str, Bar, str]], widest: float
     """
     layout = Layout(40, 24, 356, middle=26, upper=2, fits=22)
     x = layout.scale(min([0.0, *(min(bar.head, bar.total) for _, bar, _ in entries)]), widest)
-    sums = [f"{number(bar.total)} = {_sum(bar, 3)}" for _, bar, _ in entries]
+    sums = [f"{number(bar.total)} = {_sum(bar, 2)}" for _, bar, _ in entries]
     pairs = list(zip(entries, sums, strict=True))
     rows = [Row(bar.blocks, bar.label, sum_, key=key, hue=hue) for (key, bar, hue), sum_ in pairs]
     description = " ".join(f"{key}: E {sum_}." for (key, _, _), sum_ in pairs) or "no values"

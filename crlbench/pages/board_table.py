@@ -125,7 +125,8 @@ def _verdict(board: Board) -> Iterator[Table]:
 
 
 def _alone(entry: Entry, board: Board) -> Table:
-    rows = [(_axis_name(score), _score(score), _wider(score)) for score in entry.axes.values()]
+    scores = entry.axes.values()
+    rows = [(_axis_name(one), words.estimate(one), _wider(one)) for one in scores]
     sentences = [*_reasons(entry), *_beside(entry), *entry.notes]
     if board.unranked is None:
         sentences.append("One entry: no tier and no rank; a rank needs two.")
@@ -141,13 +142,14 @@ def _axis_name(score: AxisScore) -> str:
 
 def _axis(axis: Axis, sign: str, axis_ranking: AxisRanking, entries: Sequence[Entry]) -> Table:
     by_name = {entry.name: entry for entry in entries}
-    standings = {s.model: s for s in axis_ranking.ranking.standings}
+    standings = {s.model: s for s in axis_ranking.ranking.by_estimate()}
     rows = []
     for name in [*standings, *sorted(set(by_name) - set(standings))]:
         score, standing = by_name[name].axes[axis], standings.get(name)
         tier = wording.NONE if standing is None else str(standing.tier)
-        rows.append((name, _score(score), _wider(score), tier, rank_span(axis_ranking, name)))
-    sentences = list(_ranking_sentences(axis_ranking))
+        ranks = rank_span(axis_ranking, name)
+        rows.append((name, words.estimate(score), _wider(score), tier, ranks))
+    sentences = list(_ranking_sentences(axis_ranking, entries))
     sentences += [s for e in entries for s in _reasons(e, (axis,), with_name=True)]
     title = f"{AXIS_WORDS[axis].capitalize()} ({sign}), {axis_ranking.recipe}"
     return _table(title, ("Entry", sign, "On other tasks", "Tier", "Rank"), rows, sentences)
@@ -160,10 +162,6 @@ def rank_span(axis_ranking: AxisRanking, name: str) -> str:
         return wording.NONE
     low, high = standing.ranks
     return str(low) if low == high else f"{low}–{high}"
-
-
-def _score(score: AxisScore) -> str:
-    return f"{wording.number(score.value)} {words.span(score.interval)}".strip()
 
 
 def _wider(score: AxisScore) -> str:
@@ -239,23 +237,27 @@ def wrong_sentence(wrong: Control) -> str:
     )
 
 
-def _ranking_sentences(axis_ranking: AxisRanking) -> Iterator[str]:
+def _ranking_sentences(
+    axis_ranking: AxisRanking, entries: Sequence[Entry]
+) -> Iterator[str]:
     ranking = axis_ranking.ranking
     if ranking.reason is not None:
         yield f"No ranks: {ranking.reason}."
     else:
         yield (
             f"Tier 1: nobody there is significantly worse than {ranking.anchors[0]}; inside a "
-            "tier the order is alphabetical. Ranks: what the data do not exclude."
+            "tier the order is by estimate. Ranks: what the data do not exclude."
         )
-        yield from _leader(ranking.leader)
+        yield from _leader(ranking.leader, entries, axis_ranking.axis)
     if axis_ranking.left_out:
         yield f"Without a rank (previews, retracted): {', '.join(axis_ranking.left_out)}."
 
 
-def _leader(leader: Leader | None) -> Iterator[str]:
+def _leader(leader: Leader | None, entries: Sequence[Entry], axis: Axis) -> Iterator[str]:
     if leader is not None and leader.shrunken is not None:
+        interval = next(e.axes[axis].interval for e in entries if e.name == leader.model)
         yield (
-            f"{leader.model} was chosen for being first, so its {wording.number(leader.estimate)} "
-            f"is too high; shrunken {wording.number(leader.shrunken)}."
+            f"{leader.model} was chosen for being first, so its "
+            f"{words.measured(leader.estimate, interval)} is too high; shrunken "
+            f"{words.measured(leader.shrunken, interval)}."
         )

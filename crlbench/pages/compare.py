@@ -18,7 +18,7 @@ from crlbench.pages.curves import Series, common_scales, entry_curves
 from crlbench.pages.dots import effect_axis, effect_row, effect_scale
 from crlbench.pages.report import environment
 from crlbench.pages.svg import series_color
-from crlbench.pages.words import more_seeds, span
+from crlbench.pages.words import measured, more_seeds, span
 from crlbench.stats.thresholds import TAUS
 from crlbench.verdict.axes import AXIS_WORDS
 from crlbench.verdict.compare import Comparison, Side
@@ -101,12 +101,16 @@ def _tiles(comparison: Comparison) -> list[dict[str, Any]]:
             "axis": words.axis_name(axis, comparison.signs[axis]),
             "call": axis_pair.effect.call if axis_pair.effect else None,
             "sign": _sign(axis_pair.effect),
-            "value": number(axis_pair.effect.value, 3, True) if axis_pair.effect else NONE,
+            "value": _value(axis_pair.effect),
             "span": span(axis_pair.effect.interval) if axis_pair.effect else "no number",
             "more": more_seeds(axis_pair.effect),
         }
         for axis, axis_pair in pair.axes.items()
     ]
+
+
+def _value(effect: Effect | None) -> str:
+    return NONE if effect is None else measured(effect.value, effect.interval, signed=True)
 
 
 def _sign(effect: Effect | None) -> str:
@@ -134,7 +138,7 @@ def _cell(n: int, axis_pair: PairAxis) -> dict[str, Any]:
         "id": f"pair-{n}",
         "sign": _sign(axis_pair.effect),
         "call": axis_pair.effect.call if axis_pair.effect else None,
-        "value": number(axis_pair.effect.value, 3, True) if axis_pair.effect else NONE,
+        "value": _value(axis_pair.effect),
     }
 
 
@@ -238,7 +242,7 @@ def _parts(comparison: Comparison) -> list[dict[str, Any]]:
         rows = [
             (
                 labels[name],
-                [number(parts.get(name), 0 if name == "rated_tasks" else 3) for parts in by_side],
+                [number(parts.get(name), 0 if name == "rated_tasks" else 2) for parts in by_side],
             )
             for name in names
         ]

@@ -9,10 +9,10 @@ from rich.console import Group
 from rich.padding import Padding
 from rich.text import Text
 
-from crlbench.base.wording import NONE, clean, number
+from crlbench.base.wording import NONE, PLACES, clean, number
 from crlbench.pages import compare_words as words
 from crlbench.pages.table import INDENT, WRAP, Cell, Row, Table, escape, headings
-from crlbench.pages.words import difference, more_seeds, span
+from crlbench.pages.words import difference, measured, more_seeds, span
 from crlbench.stats.thresholds import TAUS, Arrival
 from crlbench.verdict.axes import AXIS_WORDS
 from crlbench.verdict.compare import Comparison, Side
@@ -121,8 +121,8 @@ def _pair(comparison: Comparison, pair: Pair) -> Table:
 def _effect_row(label: str, effect: Effect | None, strong: bool = False) -> Row:
     cells = (
         label,
-        number(None if effect is None else effect.first),
-        number(None if effect is None else effect.second),
+        NONE if effect is None else measured(effect.first, effect.interval),
+        NONE if effect is None else measured(effect.second, effect.interval),
         difference(effect),
         Cell(words.call(effect), style=STYLES[None if effect is None else effect.call]),
         number(None if effect is None else effect.correlation, 2),
@@ -145,7 +145,7 @@ def _groups(notes: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
 def _entry(side: Side) -> list[Row]:
     """A row per headline, and those of the control arms; the entry is named in the first."""
     scores = [
-        (score.sign, number(score.value), span(score.interval), span(score.wider))
+        (score.sign, measured(score.value, score.interval), span(score.interval), span(score.wider))
         for score in side.axes.values()
     ]
     beside = (
@@ -156,7 +156,7 @@ def _entry(side: Side) -> list[Row]:
     for name, net, control in beside:
         if control is not None:
             for label, one in ((name, control.lam), (net, control.net)):
-                scores.append((label, number(one.value), span(one.interval), ""))
+                scores.append((label, measured(one.value, one.interval), span(one.interval), ""))
     heads = [(words.title(side), f"{side.n}"), *[("", "")] * (len(scores) - 1)]
     return [Row((*head, *cells)) for head, cells in zip(heads, scores, strict=True)]
 
@@ -227,7 +227,7 @@ def _parts(comparison: Comparison) -> Table:
     axes = " and ".join(AXIS_WORDS[a] for a in comparison.axes if a != "efficiency")
     digits = {"rated_tasks": 0}
     rows = [
-        Row((labels[name], *(number(p.get(name), digits.get(name, 3)) for p in shares)))
+        Row((labels[name], *(number(p.get(name), digits.get(name, PLACES)) for p in shares)))
         for name in names
     ]
     title = f"What {axes} {'are' if ' and ' in axes else 'is'} made of"

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from crlbench.base.wording import NONE, clean, count, listed, number
 from crlbench.pages.design_words import discovery
-from crlbench.pages.words import STANDINGS, VERDICT_SIGNS, chance_of_a_false_verdict, more_seeds
+from crlbench.pages.words import (
+    STANDINGS,
+    VERDICT_SIGNS,
+    chance_of_a_false_verdict,
+    measured,
+    more_seeds,
+)
 from crlbench.stats.intervals import MIN_SEEDS_ALONE, MIN_SEEDS_TOGETHER
 from crlbench.stats.resampling import MIN_TASKS
 from crlbench.verdict.axes import AXIS_SIGNS, AXIS_WORDS, Axis
@@ -105,7 +111,7 @@ def _clause(axis: Axis, pair: PairAxis) -> str:
     effect, where = pair.effect, AXIS_WORDS[axis]
     if effect is None:
         return f"no number on {where}"
-    value = number(effect.value, 3, True)
+    value = measured(effect.value, effect.interval, True)
     if effect.call == "preview":
         return f"{value} on {where}"
     more = more_seeds(effect)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from crlbench.base.wording import NONE, clean, number
+from crlbench.base.wording import NONE, clean
 from crlbench.pages import design_words as say
 from crlbench.pages.table import Row, Table, headings
-from crlbench.pages.words import span
+from crlbench.pages.words import measured, span
 from crlbench.verdict.axes import AXIS_WORDS
 from crlbench.verdict.design_ranking import AxisDesigns
 from crlbench.verdict.design_rows import DesignRow
@@ -47,7 +47,7 @@ def rows_table(axis_ranking: AxisRanking, designs: AxisDesigns, sign: str) -> Ta
         cells = (
             clean(name),
             say.checkpoints(row),
-            number(row.score.value),
+            measured(row.score.value, row.score.interval),
             span(row.score.interval) or NONE,
             span(row.score.wider) or NONE,
             NONE if standing is None else str(standing.tier),
@@ -91,7 +91,7 @@ def _checkpoints(row: DesignRow) -> Iterator[Row]:
             (
                 clean(row.name) if at == 0 else "",
                 one.label or NONE,
-                number(one.value),
+                measured(one.value, one.interval),
                 span(one.interval) or NONE,
                 str(one.runs),
                 clean(one.why),
@@ -105,7 +105,7 @@ def pairs_table(designs: AxisDesigns, sign: str) -> Table:
         Row(
             (
                 f"{clean(pair.second)} − {clean(pair.first)}",
-                number(pair.value, signed=True),
+                measured(pair.value, pair.interval, signed=True),
                 span(pair.interval) or NONE,
                 span(pair.wider) or NONE,
                 say.verdict(pair),
@@ -127,9 +127,9 @@ def spread_table(spread: DesignSpread, sign: str) -> Table:
             (
                 part.words,
                 str(part.levels),
-                number(part.sd),
-                number(part.interval.low),
-                "∞" if math.isinf(part.interval.high) else number(part.interval.high),
+                measured(part.sd, part.interval),
+                measured(part.interval.low, part.interval),
+                "∞" if math.isinf(high := part.interval.high) else measured(high, part.interval),
                 say.COMPONENTS[part.term],
             )
         )

@@ -46,7 +46,7 @@ def rate(pair: DesignPair) -> str:
     """``.012 stays``: the rate at which a verdict stays, and whether it does on this page."""
     if pair.q is None:
         return "–"
-    return f"{'< .001' if pair.q < 0.001 else number(pair.q)}{' stays' if pair.stays else ''}"
+    return f"{'< .001' if pair.q < 0.001 else number(pair.q, 3)}{' stays' if pair.stays else ''}"
 
 
 def tier_rule(designs: AxisDesigns) -> str:

@@ -10,7 +10,7 @@ from crlbench.base.wording import grouped, number
 from crlbench.pages.frame import budget_ticks, fitted_scale, number_ticks, x_axis
 from crlbench.pages.rows import Glyph, Layout, Row, draw_rows, marked, spanned
 from crlbench.pages.svg import BOLD, Scale, color, crossed, element, figure, hollow, solid, stroke
-from crlbench.pages.words import difference, span
+from crlbench.pages.words import difference, measured, span
 from crlbench.stats.intervals import Interval, Paired
 from crlbench.verdict.pairs import Call, Effect
 
@@ -36,17 +36,17 @@ def interval_plot(dots: Sequence[Dot], name: str) -> str:
     tight = fitted_scale(dots, [0.0, 0.1, *seeds], layout.left, layout.right)
     margin = 0.04 * (tight.high - tight.low)
     x = layout.scale(tight.low - margin, tight.high + margin)
-    description = " ".join(f"{d.label}: {_dot_words(d, 3) or 'no value'}." for d in dots)
+    description = " ".join(f"{d.label}: {_dot_words(d) or 'no value'}." for d in dots)
     rows = [_dot_row(dot) for dot in dots]
     ticks = number_ticks(x.low, x.high, least=1)
     return draw_rows(f"{name}, with intervals", description, rows, x, layout, ticks)
 
 
-def _dot_words(dot: Dot, digits: int) -> str:
+def _dot_words(dot: Dot) -> str:
     if dot.value is None:
         return ""
-    separated = f" {span(dot.interval, digits)}" if dot.interval else ", no interval"
-    return f"{number(dot.value, digits)}{separated}"
+    separated = f" {span(dot.interval)}" if dot.interval else ", no interval"
+    return f"{measured(dot.value, dot.interval)}{separated}"
 
 
 def _dot_row(dot: Dot) -> Row:
@@ -58,7 +58,7 @@ def _dot_row(dot: Dot) -> Row:
         glyphs.append(spanned(dot.interval.low, dot.interval.high, thick))
     if dot.value is not None:
         glyphs.append(marked(dot.value, solid(hue), "diamond" if dot.strong else "circle"))
-    return Row(glyphs, dot.label, _dot_words(dot, 2), BOLD if dot.strong else "")
+    return Row(glyphs, dot.label, _dot_words(dot), BOLD if dot.strong else "")
 
 
 def axis_strip(
@@ -78,11 +78,12 @@ def axis_strip(
     ]
     glyphs += [] if value is None else [marked(value, solid(hue))]
     sentences = [
-        f"{name} {number(one.low)} to {number(one.high)}"
+        f"{name} {measured(one.low, one)} to {measured(one.high, one)}"
         for name, one in (("95 %", interval), ("with other tasks", wider))
         if one is not None
     ]
-    description = "; ".join(["no value" if value is None else number(value), *sentences])
+    shown = "no value" if value is None else measured(value, interval)
+    description = "; ".join([shown, *sentences])
     ticks = number_ticks(0, 1, most=3, least=1)
     return draw_rows(title, f"{description}.", [Row(glyphs)], x, layout, ticks)
 

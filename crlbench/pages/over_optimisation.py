@@ -7,7 +7,7 @@ from typing import Any
 
 from crlbench.base import wording
 from crlbench.pages.table import Column, Table, rows_of
-from crlbench.pages.words import span
+from crlbench.pages.words import estimate
 from crlbench.stats.over_optimisation import FORMULAS, Figure, OverOptimisation
 
 BEST_OF = (
@@ -59,4 +59,4 @@ def curve_sentences(curve: OverOptimisation | None, lack: str) -> list[str]:
 
 def figure_text(figure: Figure) -> str:
     """A number and, where there is one, its interval."""
-    return f"{wording.number(figure.value)} {span(figure.interval)}".strip()
+    return estimate(figure)

@@ -32,7 +32,7 @@ def _card(entry: Entry, board: Board, axis: Axis) -> dict[str, Any]:
         "axis": axis,
         "sign": board.signs[axis],
         "title": AXIS_WORDS[axis].capitalize(),
-        "value": wording.number(score.value),
+        "value": words.value(score),
         "interval": score.interval,
         "wider": score.wider,
         "lack": wording.sentence(score.reason or score.silence),
@@ -63,7 +63,7 @@ def place(entry: Entry, board: Board, axis: Axis) -> list[str]:
     if standing is None:
         return [_unplaced(entry, axis_ranking)]
     name = standing.model
-    sentences = [_standing_words(standing, ranking), *_leader_words(name, ranking)]
+    sentences = [_standing_words(standing, ranking), *_leader_words(name, axis_ranking, board)]
     if name != entry.name:
         sentences[0] = f"Its design: {sentences[0][:1].lower()}{sentences[0][1:]}"
     if axis_ranking.survival is not None:
@@ -96,16 +96,15 @@ def rank_words(ranks: tuple[int, int]) -> str:
     return f"rank {best}" if best == worst else f"ranks {best} to {worst}"
 
 
-def _leader_words(name: str, ranking: Ranking) -> list[str]:
+def _leader_words(name: str, axis_ranking: AxisRanking, board: Board) -> list[str]:
     """What is left of the leader's estimate after the winner's curse."""
-    leader = ranking.leader
+    leader = axis_ranking.ranking.leader
     if leader is None or leader.model != name:
         return []
     if leader.shrunken is None:
         return [f"Ranked first, not corrected for having been picked: {leader.reason}."]
-    return [
-        f"Ranked first; corrected for having been picked, {wording.number(leader.shrunken)}."
-    ]
+    corrected = words.measured(leader.shrunken, _score(name, axis_ranking, board).interval)
+    return [f"Ranked first; corrected for having been picked, {corrected}."]
 
 
 def rankings(board: Board, anchors: dict[str, str]) -> list[dict[str, Any]]:
@@ -145,12 +144,21 @@ def _ranking(axis_ranking: AxisRanking, board: Board, anchors: dict[str, str]) -
         "sign": board.signs[axis_ranking.axis],
         "title": AXIS_WORDS[axis_ranking.axis].capitalize(),
         "reason": wording.sentence(ranking.reason),
-        "rows": [_ranked(s, axis_ranking, board, anchors) for s in ranking.standings],
-        "leader": "" if leader is None else " ".join(_leader_words(leader.model, ranking)),
+        "rows": [_ranked(s, axis_ranking, board, anchors) for s in ranking.by_estimate()],
+        "leader": ""
+        if leader is None
+        else " ".join(_leader_words(leader.model, axis_ranking, board)),
         "unrated": list(ranking.unrated),
         "left_out": list(axis_ranking.left_out),
         "survival": axis_ranking.survival is not None,
     }
+
+
+def _score(name: str, axis_ranking: AxisRanking, board: Board) -> AxisScore:
+    """Of a ranked entry or of a ranked design."""
+    if axis_ranking.designs is not None:
+        return axis_ranking.designs.row(name).score
+    return board.entry(name).axes[axis_ranking.axis]
 
 
 def _ranked(
@@ -158,10 +166,9 @@ def _ranked(
 ) -> dict[str, Any]:
     first = axis_ranking.ranking.first_member(standing.model)
     entry, name, designs = board.entry(first), standing.model, axis_ranking.designs
-    score, shown = entry.axes[axis_ranking.axis], entry.model
+    score, shown = _score(name, axis_ranking, board), entry.model
     if designs is not None:
         row = designs.row(name)
-        score = row.score
         shown = entry.model if row.alone else f"{row.display_name}, {say.checkpoints(row)}"
     survival = None if axis_ranking.survival is None else axis_ranking.survival.get(name)
     return {
@@ -250,9 +257,9 @@ def _taught(entry: Entry, control: Control) -> str:
     if lam > 0:
         share = f" That is {wording.percent(control.lam.value / lam, 0)} of Λ without any label."
     return (
-        f"Paid for agreeing with the start model, Λ is {wording.number(control.lam.value)}; with "
-        f"labels it is {wording.number(lam)}.{share} Taught: "
-        f"{wording.number(net.value, signed=True)} {words.span(net.interval)}".rstrip() + "."
+        f"Paid for agreeing with the start model, Λ is {words.value(control.lam)}; with "
+        f"labels it is {words.value(entry.lam)}.{share} Taught: "
+        f"{words.estimate(net, signed=True)}."
     )
 
 
@@ -262,9 +269,8 @@ def _misled(entry: Entry, control: Control) -> str:
     if lam is None or control.lam.value is None or net.value is None:
         return wording.sentence(control.reason) or "Λ is not known for both arms."
     return (
-        f"Paid for wrong answers, Λ is {wording.number(control.lam.value)}; with the right ones it "
-        f"is {wording.number(lam)}. The difference is {wording.number(net.value, signed=True)} "
-        f"{words.span(net.interval)}".rstrip() + "."
+        f"Paid for wrong answers, Λ is {words.value(control.lam)}; with the right ones it "
+        f"is {words.value(entry.lam)}. The difference is {words.estimate(net, signed=True)}."
     )
 
 
@@ -279,7 +285,7 @@ def _elicitation(control: Control) -> str:
         )
     blind = "Under a reward that knows nothing of the task"
     if control.lam.value <= 0:
-        return f"{blind}, Λ is {wording.number(control.lam.value)}: such a reward raises nothing."
+        return f"{blind}, Λ is {words.value(control.lam)}: such a reward raises nothing."
     return f"{blind}, Λ is at most a quarter of what it is with the real one."
 
 

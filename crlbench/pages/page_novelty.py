@@ -45,7 +45,7 @@ def sentences(known: EntryNovelty) -> list[str]:
     if known.known_share is not None:
         found.append(
             f"{wording.percent(known.known_share, 0)} of what was learned lies on items that the "
-            "start model already answers rightly when it decodes greedily (L_known / L)."
+            "start model already answers correctly when it decodes greedily (L_known / L)."
         )
     if known.lam_new is not None:
         found.append(f"On the other items alone Λ is {wording.number(known.lam_new)} (Λ_new).")

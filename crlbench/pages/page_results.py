@@ -40,9 +40,11 @@ def lead(entry: Entry) -> str:
         reason = "the end was not scored for every run" if entry.arm == "real" else control
         return f"{after}{reward}; {reason}."
     direction = "up from" if entry.end >= entry.start else "down from"
+    digits = words.places(entry.gain.interval) - wording.PLACES
+    end, start = (wording.percent(share, digits) for share in (entry.end, entry.start))
     return (
-        f"{after}{reward}, {entry.display_name} answers {wording.percent(entry.end)} of held-out "
-        f"prompts correctly, {direction} {wording.percent(entry.start)}{_greedily(entry)}."
+        f"{after}{reward}, {entry.display_name} answers {end} of held-out prompts correctly, "
+        f"{direction} {start}{_greedily(entry)}."
     )
 
 
@@ -72,9 +74,9 @@ def tiles(entry: Entry, with_lam: bool) -> list[dict[str, str]]:
     lam, gain = entry.lam if multiple else entry.tasks[0].lam, entry.gain
     failures = f"{len(entry.failed)} failed" if entry.failed else "none failed"
     label = "Λ, headroom captured" if multiple else "Mean Λ, headroom captured"
-    head = [tile(label, wording.number(lam.value), interval_note(lam))]
+    head = [tile(label, words.value(lam), interval_note(lam))]
     return (head if with_lam else []) + [
-        tile("Gain in score", wording.number(gain.value, signed=True), interval_note(gain)),
+        tile("Gain in score", words.value(gain, signed=True), interval_note(gain)),
         tile(
             "Score, start → end",
             f"{wording.number(entry.start)} → {wording.number(entry.end)}",

@@ -81,9 +81,9 @@ def _panel(task: str, measures: TaskStability, parts: Sequence[str]) -> dict[str
 
 
 def _rating(measures: TaskStability) -> str:
-    gain, interval = measures.gain, words.span(measures.gain_interval)
-    late = f"late gain {wording.number(gain, signed=True)} {interval}".strip()
-    return f"{measures.rating}: {late}"
+    interval = measures.gain_interval
+    gain = words.measured(measures.gain, interval, signed=True)
+    return f"{measures.rating}: late gain {gain} {words.span(interval)}".strip()
 
 
 def _shares_row(task: str, measures: TaskStability, parts: Sequence[str]) -> dict[str, Any]:

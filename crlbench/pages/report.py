@@ -83,6 +83,7 @@ def environment() -> Environment:
     )
     templates.filters |= {
         "number": wording.number,
+        "measured": words.measured,
         "span": words.span,
         "visible": wording.visible,
     }

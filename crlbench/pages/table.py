@@ -174,11 +174,14 @@ class Table:
         return (text + "\n").encode()
 
     def to_latex(self) -> bytes:
-        """A ``tabular`` for the package booktabs, three decimals a number."""
+        """A ``tabular`` for the package booktabs; estimates have the decimals of their interval,
+        other numbers three."""
         ends = " \\\\"
         layout = "".join("l" if column.kind == "text" else "r" for column in self.columns)
         heads = " & ".join(escape_latex(column.heading) for column in self.columns)
-        rows = (" & ".join(map(escape_latex, _format_row(row))) + ends for row in self.rows)
+        known = _ends(self.columns)
+        texts = (_measured_row(row, known) for row in self.rows)
+        rows = (" & ".join(map(escape_latex, cells)) + ends for cells in texts)
         lines = [f"\\begin{{tabular}}{{{layout}}}", r"\toprule", heads + ends, r"\midrule"]
         lines += [*rows, r"\bottomrule", r"\end{tabular}", ""]
         return "\n".join(lines).encode()
@@ -268,6 +271,31 @@ LATEX = {
 def escape_latex(content: str) -> str:
     """Text on one line that LaTeX must not read as commands."""
     return "".join(LATEX.get(sign, sign) for sign in wording.visible(content).replace("\n", " "))
+
+
+def _ends(columns: Sequence[Column]) -> dict[int, tuple[int, int]]:
+    """The places of both ends of an interval, by the places of the columns that have it: the ends
+    ``low`` and ``high`` themselves, whatever stands before the two words, and the estimate, which
+    stands before them."""
+    place = {column.key: index for index, column in enumerate(columns)}
+    found: dict[int, tuple[int, int]] = {}
+    for key, low in place.items():
+        high = place.get(f"{key.removesuffix('low')}high")
+        if key.endswith("low") and high is not None:
+            for index in (low - 1, low, high):
+                if index >= 0 and columns[index].kind == "number":
+                    found.setdefault(index, (low, high))
+    return found
+
+
+def _measured_row(row: Row, known: Mapping[int, tuple[int, int]]) -> list[str]:
+    """Cells as text; with the decimals of the interval where the row has one."""
+    texts = _format_row(row)
+    for index, ends in known.items():
+        value, low, high = (row.cells[i] for i in (index, *ends))
+        if all(isinstance(one, float) for one in (value, low, high)):
+            texts[index] = f"{value:.{wording.places(low, high)}f}"
+    return texts
 
 
 def _format_row(row: Row) -> list[str]:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from crlbench.base.wording import NONE, count, listed, number
+from crlbench.base import wording
+from crlbench.base.wording import NONE, PLACES, count, listed, number
 from crlbench.contract.arms import Arm
-from crlbench.stats.intervals import MIN_SEEDS_ALONE, MOST_SEEDS, Interval, Paired, Verdict
+from crlbench.stats.intervals import (
+    MIN_SEEDS_ALONE,
+    MIN_SEEDS_TOGETHER,
+    MOST_SEEDS,
+    Interval,
+    Paired,
+    Verdict,
+)
 from crlbench.stats.measures import AUDITED
-from crlbench.verdict.axes import Estimate
 from crlbench.verdict.board import Board
 from crlbench.verdict.census import PROVISIONAL_SEEDS, RANKED_SEEDS
 from crlbench.verdict.entry import Entry
@@ -31,16 +38,42 @@ VERDICT_SIGNS: dict[Verdict, str] = {
 """The shape that stands beside the word, the same in tables and figures."""
 
 
-def span(interval: Interval | None, digits: int = 3) -> str:
+class Valued(Protocol):
+    """A number that may have an interval."""
+
+    @property
+    def value(self) -> float | None: ...
+
+    @property
+    def interval(self) -> Interval | None: ...
+
+
+def places(interval: Interval | None) -> int:
+    """Decimals of a number with this interval (:func:`crlbench.base.wording.places`)."""
+    return PLACES if interval is None else wording.places(interval.low, interval.high)
+
+
+def measured(value: float | None, interval: Interval | None, signed: bool = False) -> str:
+    """A number with the decimals that its interval supports; a dash for None."""
+    return number(value, places(interval), signed)
+
+
+def value(known: Valued | None, signed: bool = False) -> str:
+    """An estimate or a difference without its interval, with the decimals that this supports."""
+    return NONE if known is None else measured(known.value, known.interval, signed)
+
+
+def span(interval: Interval | None) -> str:
     """``[low, high]``; empty for None."""
     if interval is None:
         return ""
+    digits = places(interval)
     return f"[{number(interval.low, digits)}, {number(interval.high, digits)}]"
 
 
-def estimate(value: Estimate, digits: int = 3, signed: bool = False) -> str:
+def estimate(known: Valued, signed: bool = False) -> str:
     """A number and, where there is one, its interval."""
-    return f"{number(value.value, digits, signed)} {span(value.interval, digits)}".strip()
+    return f"{value(known, signed)} {span(known.interval)}".strip()
 
 
 class Difference(Protocol):
@@ -56,11 +89,9 @@ class Difference(Protocol):
     def more_seeds(self) -> int | None: ...
 
 
-def difference(effect: Difference | None, digits: int = 3) -> str:
+def difference(effect: Difference | None) -> str:
     """A signed difference and, where there is one, its interval."""
-    if effect is None:
-        return NONE
-    return f"{number(effect.value, digits, True)} {span(effect.interval, digits)}".strip()
+    return NONE if effect is None else estimate(effect, signed=True)
 
 
 def verdict(effect: Paired | None) -> str:
@@ -122,10 +153,7 @@ def _seeds(entry: Entry) -> str:
     if entry.standing == "retracted":
         return f"{seeds}: retracted, never ranked."
     if entry.n == 1:
-        return (
-            f"Preview: one seed, so no interval. Run 3 for an interval, {PROVISIONAL_SEEDS} for a "
-            "provisional rank."
-        )
+        return f"Preview: one seed, so no interval; that needs {MIN_SEEDS_TOGETHER}."
     if entry.n < PROVISIONAL_SEEDS:
         hint = "too few for an interval" if entry.lam.interval is None else "its interval is a hint"
         return f"{seeds}: a preview, {hint}."
@@ -143,7 +171,7 @@ def _finding(entry: Entry) -> list[str]:
     gain = entry.gain
     if gain.value is None or entry.standing in ("partial", "retracted") or gain.interval is None:
         return []
-    where = f"Gain in score {number(gain.value, signed=True)} {span(gain.interval)}"
+    where = f"Gain in score {estimate(gain, signed=True)}"
     low, high = round(gain.interval.low, 3), round(gain.interval.high, 3)
     if low > 0:
         return [f"{where}: the interval excludes 0, the sampled score rose."]
@@ -190,7 +218,7 @@ def _gaps(entry: Entry, missing: bool = True) -> list[str]:
         )
     if missing and entry.missing:
         sentences.append(
-            f"{count(len(entry.missing), 'cell')} missing (the same command runs "
+            f"{count(len(entry.missing), 'run')} missing (the same command makes "
             f"{'it' if len(entry.missing) == 1 else 'them'}): {listed(entry.missing)}."
         )
     if missing and entry.absent:

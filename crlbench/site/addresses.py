@@ -57,7 +57,7 @@ def feed(site: Site) -> bytes:
         _link(item, site.url + quote(path, safe="/@"), "alternate")
         score = entry.axes["efficiency"]
         summary = f"{wording.count(change['runs'], 'run')}; sample efficiency {score.sign} "
-        summary += f"{wording.number(score.value)} {words.span(score.interval)}".strip()
+        summary += words.estimate(score)
         _text(item, "summary", f"{summary}. Fingerprint {stored.board.fingerprint}.")
     return _to_bytes(root)
 

@@ -263,7 +263,7 @@ def _contrast(
 def _sentence(name: str, by_axis: Effects) -> str:
     """``tiny-llama-3m: worse on sample efficiency (−0.206; over other tasks [−0.481, 0.069]).``"""
     parts = [
-        f"{effect.call} on {AXIS_WORDS[axis]} ({wording.number(effect.value, 3, True)}"
+        f"{effect.call} on {AXIS_WORDS[axis]} ({words.value(effect, signed=True)}"
         f"{_elsewhere(effect)})"
         for axis, pair in by_axis.items()
         if (effect := pair.effect) is not None

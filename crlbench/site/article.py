@@ -45,7 +45,7 @@ def entry_page(content: Mapping[str, Any]) -> Page:
         "intervals, failures, costs and the command that makes it again.",
         data=content,
         section="board",
-        scripts=("static/recompute.js",),
+        scripts=("static/digits.js", "static/recompute.js"),
         document=entry_json_path(stored.id, entry.model, entry.recipe),
     )
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from crlbench.base.wording import visible
 from crlbench.pages.compare_words import SIGNS
+from crlbench.pages.words import measured
 from crlbench.site.embedded import literal, object_of, script, script_of
 from crlbench.site.pages import (
     COMPARE,
@@ -71,7 +72,8 @@ class Cell:
     call: Call | None
     """None where the two were not compared."""
     sign: str
-    value: float | None
+    difference: str
+    """The entry minus the leader; empty where the two were not compared."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,7 @@ def _pages(site: Site) -> Iterator[Page | File]:
         "efficiency, stability and generalization, learning curves and samples to threshold.",
         section="compare",
         scripts=(
+            "static/digits.js",
             "static/recompute.js",
             "static/compare_charts.js",
             INDEX,
@@ -184,7 +187,7 @@ def _matrix(stored: StoredBoard, recipe: str, axis: Axis, pairs: Pairs) -> Matri
     known = {entry.name: entry for entry in stored.entries(recipe)}
     leaders = [known[name] for name in ranking.anchors[:LEADERS]]
     rows = []
-    for standing in ranking.standings:
+    for standing in ranking.by_estimate():
         entry = known[standing.model]
         cells = tuple(_cell(axis, leader, entry, pairs) for leader in leaders)
         rows.append(Row(entry, entry.display_name, entry.axes[axis], standing.tier, cells))
@@ -206,7 +209,7 @@ def _matrix_of_designs(
     pairs = {(pair.first, pair.second): pair for pair in designs.pairs}
     leaders = ranking.anchors[:LEADERS]
     rows = []
-    for standing in ranking.standings:
+    for standing in ranking.by_estimate():
         name, row = standing.model, designs.row(standing.model)
         cells = tuple(_cell_of_designs(pairs, leader, name) for leader in leaders)
         entry = known[ranking.first_member(name)]
@@ -224,26 +227,28 @@ def _matrix_of_designs(
 def _cell_of_designs(pairs: Mapping[Names, DesignPair], leader: str, name: str) -> Cell:
     """What a row is against the first of a tier."""
     if leader == name:
-        return Cell(True, None, "", None)
+        return Cell(True, None, "", "")
     forward = pairs.get((leader, name))
     pair = forward or pairs.get((name, leader))
     if pair is None or pair.call is None or pair.value is None:
-        return Cell(False, None, "", None)
+        return Cell(False, None, "", "")
     call: Call = pair.call if forward else REVERSED.get(pair.call, pair.call)
-    return Cell(False, call, SIGNS[call], pair.value if forward else -pair.value)
+    value = pair.value if forward else -pair.value
+    return Cell(False, call, SIGNS[call], measured(value, pair.interval, signed=True))
 
 
 def _cell(axis: Axis, leader: Entry, entry: Entry, pairs: Pairs) -> Cell:
     """What the entry is against the leader."""
     if leader is entry:
-        return Cell(True, None, "", None)
+        return Cell(True, None, "", "")
     forward = (leader.name, entry.name) in pairs
     pair = pairs.get((leader.name, entry.name) if forward else (entry.name, leader.name))
     effect = None if pair is None else pair.axes[axis].effect
     if effect is None:
-        return Cell(False, None, "", None)
+        return Cell(False, None, "", "")
     call = effect.call if forward else REVERSED.get(effect.call, effect.call)
-    return Cell(False, call, SIGNS[call], effect.value if forward else -effect.value)
+    value = effect.value if forward else -effect.value
+    return Cell(False, call, SIGNS[call], measured(value, effect.interval, signed=True))
 
 
 REVERSED: dict[Call, Call] = {"better": "worse", "worse": "better"}

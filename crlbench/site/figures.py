@@ -8,6 +8,7 @@ from crlbench.base.wording import number
 from crlbench.pages import svg
 from crlbench.pages.frame import fitted_scale, number_ticks, x_axis
 from crlbench.pages.svg import Scale, color, element, figure
+from crlbench.pages.words import measured
 from crlbench.stats.intervals import Interval
 from crlbench.verdict.axes import AxisScore
 
@@ -103,11 +104,11 @@ def _words(score: AxisScore) -> str:
     """What the cells beside the figure do not say: other tasks, and each task."""
     if score.value is None:
         return "No value."
-    parts = [number(score.value)]
+    parts = [measured(score.value, score.interval)]
     parts += [f"with other tasks {_ends(score.wider)}"] if score.wider else []
     parts += [f"{name} {number(value)}" for name, value in _tasks(score)]
     return "; ".join(parts) + "."
 
 
 def _ends(interval: Interval) -> str:
-    return f"{number(interval.low)} to {number(interval.high)}"
+    return f"{measured(interval.low, interval)} to {measured(interval.high, interval)}"

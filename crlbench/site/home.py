@@ -87,7 +87,7 @@ def _page(
             "track": "" if track is None else track.summary[:1].lower() + track.summary[1:],
         },
         section="board",
-        scripts=("static/tables.js", "static/board.js", "static/recompute.js"),
+        scripts=("static/tables.js", "static/board.js", "static/digits.js", "static/recompute.js"),
     )
 
 

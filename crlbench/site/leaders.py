@@ -138,7 +138,7 @@ def _leader(members: Sequence[Member]) -> dict[str, Any]:
         "name": entry.display_name,
         "chip": _chip(first, len(tied), len(members)),
         "ranked": bool(ranked),
-        "score": f"{score.sign} {wording.number(score.value)} {words.span(score.interval)}".strip(),
+        "score": f"{score.sign} {words.estimate(score)}".strip(),
         "lines": [*_beyond(stored, entry), *_lines(stored, entry)],
         "waiting": "",
     }

@@ -16,6 +16,7 @@ from crlbench.contract.arms import Arm
 from crlbench.contract.model_card import ModelCard
 from crlbench.contract.records import Subject
 from crlbench.disk.hashing import digest
+from crlbench.pages import words
 from crlbench.pages.page_axes import place
 from crlbench.site.article import article, entry_page, rivals
 from crlbench.site.citing import cite_model
@@ -176,7 +177,7 @@ def _in_short(model: Model) -> str:
     tier = "" if number is None else f", tier {number}"
     more = f"; {len(model.entries) - 1} more" if len(model.entries) > 1 else ""
     score = entry.axes["efficiency"]
-    value = f"{score.sign} {wording.number(score.value)}"
+    value = f"{score.sign} {words.value(score)}"
     return f"{_where(stored, entry)}: {value}{tier}{more}"
 
 
@@ -224,7 +225,7 @@ def _page(
             ],
         },
         section="models",
-        scripts=("static/recompute.js",),
+        scripts=("static/digits.js", "static/recompute.js"),
         document=model_json_path(model.slug),
     )
 

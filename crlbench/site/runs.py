@@ -24,6 +24,7 @@ from crlbench.pages import (
     page_samples,
     page_splits,
     page_stability,
+    words,
 )
 from crlbench.pages.curves import Curve, SeedCurve
 from crlbench.pages.reproduce import command
@@ -189,10 +190,10 @@ def _tiles(entry: Entry, task: TaskSummary) -> list[dict[str, str]]:
     tile, note = page_results.tile, page_results.interval_note
     stab = None if stability is None else stability.value
     return [
-        tile("Λ, headroom captured", wording.number(lam.value), note(lam)),
-        tile("Gain in score", wording.number(task.gain.value, signed=True), note(task.gain)),
+        tile("Λ, headroom captured", words.value(lam), note(lam)),
+        tile("Gain in score", words.value(task.gain, signed=True), note(task.gain)),
         tile("Stab", wording.number(stab), stability.rating if stability else "no rating"),
-        tile("Gen", wording.number(gen.value if gen else None, signed=True), note(gen)),
+        tile("Gen", wording.NONE if gen is None else words.value(gen, signed=True), note(gen)),
     ]
 
 

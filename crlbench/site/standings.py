@@ -361,11 +361,15 @@ def _luck(sign: str, leader: Leader | None, rows: Sequence[Row]) -> str:
     if leader is None or leader.shrunken is None:
         return ""
     first = next(row for row in rows if row.name == leader.model)
-    if wording.number(leader.shrunken) == wording.number(first.score.value):
+    estimate, corrected = (
+        words.measured(value, first.score.interval)
+        for value in (first.score.value, leader.shrunken)
+    )
+    if corrected == estimate:
         return ""
     return (
         f"The top estimate is partly luck. Corrected for that, the {sign} of "
-        f"{first.display_name} is {wording.number(leader.shrunken)}."
+        f"{first.display_name} is {corrected}."
     )
 
 

@@ -76,7 +76,7 @@ ENTRY_COLUMNS = (
     Column("net_low", "number", "lower end of its 95 % interval", "net.interval.low"),
     Column("net_high", "number", "upper end", "net.interval.high"),
     Column("lambda_all", "number", "Λ over all items; efficiency rows only"),
-    Column("learned_known", "number", "L on items that the start answers rightly when greedy"),
+    Column("learned_known", "number", "L on items that the start answers correctly when greedy"),
     Column("learned_new", "number", "L on the other items: the two add up to L"),
     Column("lambda_new", "number", "Λ_new: Λ on the other items alone; empty if saturated"),
     Column("lambda_strict", "number", "the same without second choices of the start model"),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from crlbench.base import wording
-from crlbench.pages.words import span
+from crlbench.pages.words import estimate
 from crlbench.site.facets import brief_name, format_count
 from crlbench.site.scatter import HEIGHT, WIDTH, Point, draw_scatter
 from crlbench.site.standings import Panel, Row
@@ -143,7 +143,7 @@ def _cost(row: Row, axis: _Axis) -> float | None:
 
 
 def _title(row: Row, cost: str, sign: str, best: bool) -> str:
-    score = f"{sign} {wording.number(row.score.value)} {span(row.score.interval)}".strip()
+    score = f"{sign} {estimate(row.score)}"
     parts = [row.display_name, cost, score]
     parts += ["on the Pareto front"] if best else []
     parts += [row.standing] if row.standing else []

@@ -89,6 +89,10 @@ class Ranking:
         """The first member of a standing; the name itself where it is that of one alone."""
         return next((member for member, of in self.members if of == name), name)
 
+    def by_estimate(self) -> list[Standing]:
+        """By tier, and inside a tier from the highest estimate down, as tables show them."""
+        return sorted(self.standings, key=lambda one: (one.tier, -one.estimate, one.model))
+
     def tier(self, model: str) -> int | None:
         """The tier of one model; None without a rank."""
         standing = self.standing(model)

@@ -98,7 +98,7 @@ def _entropy(health: Health) -> Alarm | None:
         return None
     iteration, value = low[0]
     text = (
-        f"{value:.3g} nats, {percent(value / points[0][1])} of its first value "
+        f"{value:.3g} nats, {percent(value / points[0][1], 1)} of its first value "
         f"(alarm below {percent(ENTROPY_SHARE, 0)}){_more(low)}"
     )
     return Alarm("entropy collapse", iteration, text, "entropy", value, limit)
@@ -127,7 +127,7 @@ def _sample_size(health: Health) -> Alarm | None:
     if not low:
         return None
     iteration, value = min(low, key=lambda p: p[1])
-    text = f"{percent(value)} of the tokens (alarm below {percent(SAMPLE_SHARE, 0)}){_more(low)}"
+    text = f"{percent(value, 1)} of the tokens (alarm below {percent(SAMPLE_SHARE, 0)}){_more(low)}"
     return Alarm("few effective samples", iteration, text, "ess", value, SAMPLE_SHARE)
 
 

@@ -138,12 +138,11 @@ class Census:
         return tuple(self._lacks(arm, cells) for arm, cells in self.uncontrolled.items() if cells)
 
     def _lacks(self, arm: Arm, cells: tuple[str, ...]) -> str:
-        needs = f"A rank needs the {arm} arm, which shows what {SHOWS[arm]}"
-        if len(cells) == CONTROL_SEEDS * len(self.runs):
-            return f"{needs}: --arm real,{arm}."
+        planned = CONTROL_SEEDS * len(self.runs)
+        some = "" if len(cells) == planned else f" ({len(cells)} of {planned} runs missing)"
         return (
-            f"{needs}; --arm real,{arm} runs what is missing (with --repeat what has lost its "
-            f"record): {_list_names(cells)}."
+            f"A rank needs {CONTROL_SEEDS} seeds of the {arm} arm{some}, which show what "
+            f"{SHOWS[arm]}: --arm real,{arm}."
         )
 
     def _obstacles(self) -> tuple[str, ...]:
@@ -171,7 +170,7 @@ class Census:
         if self.missing:
             one = len(self.missing) == 1
             obstacles.append(
-                f"{len(self.missing)} {'cell' if one else 'cells'} missing (the same command runs "
+                f"{len(self.missing)} {'run' if one else 'runs'} missing (the same command makes "
                 f"{'it' if one else 'them'}): {_list_names(self.missing)}."
             )
         if self.absent:

@@ -6,8 +6,6 @@
   const FIRST = "tier";
   const FEW = window.matchMedia("(max-width: 44rem)").matches ? 8 : 60;
   const crlbench = window.crlbench;
-  let order = FIRST;
-  let everything = false;
   const tables = [...document.querySelectorAll("[data-sortable]")].map(read);
   const count = form.querySelector("[data-count]");
   const search = form.elements.q;
@@ -22,10 +20,7 @@
   // What the page says, read once ----------------------------------------------------------------
 
   function read(table) {
-    const heads = new Map();
-    [...table.tHead.rows[0].cells].forEach((cell, index) => {
-      if (cell.dataset.key) heads.set(cell.dataset.key, { cell, index });
-    });
+    const heads = crlbench.headsOf(table);
     const groups = [...table.tBodies].map((body) => {
       const rows = [...body.querySelectorAll("tr[data-name]")].map((row) => ({
         row,
@@ -34,14 +29,10 @@
       }));
       return { body, rows, title: body.querySelector("tr.group"), drawn: rows.map(({ row }) => row) };
     });
-    const more = document.createElement("button");
-    more.type = "button";
-    more.className = "quiet more";
-    more.addEventListener("click", () => {
-      everything = true;
+    const more = crlbench.moreButton(table.parentNode, () => {
+      view.everything = true;
       changed();
     });
-    table.parentNode.after(more);
     return { heads, groups, more };
   }
 
@@ -71,14 +62,14 @@
   function draw(table, names, name, down) {
     const head = table.heads.get(name) || table.heads.get(FIRST);
     const tier = table.heads.get(FIRST).index;
-    let room = everything ? Infinity : FEW;
+    let room = view.everything ? Infinity : FEW;
     let all = 0;
     table.groups.forEach((group) => {
       const left = crlbench.sorted(group.rows, head.index, down).filter((one) => names.has(one.name));
       const shown = left.slice(0, room);
       shown.forEach(({ row, cells }, place) => {
         const above = place ? shown[place - 1].cells[tier].dataset.value : undefined;
-        row.classList.toggle("next", order === FIRST && place > 0 && above !== cells[tier].dataset.value);
+        row.classList.toggle("next", view.order === FIRST && place > 0 && above !== cells[tier].dataset.value);
       });
       all += left.length;
       room -= shown.length;
@@ -134,21 +125,21 @@
 
   function write() {
     const state = new URLSearchParams();
-    if (order !== FIRST) state.set("sort", order);
+    if (view.order !== FIRST) state.set("sort", view.order);
     if (search.value.trim()) state.set("q", search.value.trim());
     filters.forEach((select) => select.value && state.set(select.name, select.value));
     range.write(state);
     const chosen = columns.filter((box) => box.checked).map((box) => box.value).join();
     if (chosen !== usual) state.set("columns", chosen);
-    if (everything) state.set("all", "1");
+    if (view.everything) state.set("all", "1");
     if (ticked.length) state.set("compare", ticked.join());
     crlbench.writeState(state);
   }
 
   function restore() {
     const state = crlbench.readState();
-    order = known(state.get("sort"));
-    everything = state.has("all");
+    view.order = known(state.get("sort"));
+    view.everything = state.has("all");
     search.value = state.get("q") || "";
     range.restore(state);
     const wanted = new Set((state.get("compare") || "").split(","));
@@ -173,6 +164,7 @@
   }
 
   function apply() {
+    const { order } = view;
     const down = order.startsWith("-");
     const names = kept();
     tables.forEach((table) => draw(table, names, down ? order.slice(1) : order, down));
@@ -257,14 +249,7 @@
 
   // Controls -------------------------------------------------------------------------------------
 
-  tables.forEach(({ heads }) =>
-    heads.forEach(({ cell }, key) =>
-      crlbench.headButton(cell, () => {
-        order = crlbench.turned(order, key, cell);
-        changed();
-      })
-    )
-  );
+  const view = crlbench.listen(form, tables.map(({ heads }) => heads), FIRST, changed);
 
   function changed() {
     apply();
@@ -277,17 +262,6 @@
     write();
   }
 
-  form.addEventListener("input", (event) => {
-    if (event.target === orders) order = orders.value;
-    changed();
-  });
-  form.addEventListener("submit", (event) => event.preventDefault());
-  form.querySelector("[data-reset]").addEventListener("click", () => {
-    form.reset();
-    order = FIRST;
-    everything = false;
-    changed();
-  });
   fold.addEventListener("click", () => {
     const open = form.classList.toggle("unfolded");
     fold.setAttribute("aria-expanded", String(open));

@@ -14,7 +14,8 @@
   ];
   /** The symbol of an axis on the board of some entries: under protocol CRL-2 it is stated. */
   const signOf = (sides, axis, sign) => sides[0].axes[axis].sign || sign;
-  const { SIGNS, number, span, grouped, name, tasksOf } = crlbench.words;
+  const { number, places, span } = crlbench;
+  const { SIGNS, grouped, name, tasksOf } = crlbench.words;
   const form = document.querySelector("[data-picker]");
   const slots = form.querySelector("[data-slots]");
   const add = form.querySelector("[data-add]");
@@ -235,7 +236,7 @@
         const score = side.axes[axis];
         return score.value === null
           ? element("span", "–", { title: score.reason })
-          : fragment(`${number(score.value)} `, element("span", span(score.interval), { class: "soft" }));
+          : fragment(`${number(score.value, places(score.interval))} `, element("span", span(score.interval), { class: "soft" }));
       }),
       String(side.axes.efficiency.n),
     ]);
@@ -291,7 +292,7 @@
     if (found.some(([pair]) => !pair)) return [];
     const clauses = found.map(([{ effect }, title]) => {
       if (!effect) return `no number on ${title}`;
-      const value = number(effect.value, 3, true);
+      const value = number(effect.value, places(effect.interval), true);
       return effect.call === "preview" ? `${value} on ${title}` : `${effect.call} on ${title} (${value})`;
     });
     const preview = found.some(([{ effect }]) => effect && effect.call === "preview");
@@ -312,7 +313,7 @@
           if (row === column) return "–";
           const pair = difference(column, row, axis);
           if (!pair || !pair.effect) return "no number";
-          return fragment(call(pair.effect), ` ${number(pair.effect.value, 3, true)}`);
+          return fragment(call(pair.effect), ` ${number(pair.effect.value, places(pair.effect.interval), true)}`);
         }),
       ]);
       const caption = `${title} ${signOf(sides, axis, sign)}: row minus column`;
@@ -405,7 +406,7 @@
       label,
       call(effect),
       q === undefined ? "–" : q < 0.001 ? "< 0.001" : number(q),
-      number(effect.value, 3, true),
+      number(effect.value, places(effect.interval), true),
       span(effect.interval, true),
       span(effect.inner, true),
       span(effect.wider, true),

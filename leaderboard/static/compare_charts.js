@@ -19,16 +19,7 @@
     [1, 3],
   ];
 
-  function number(value, digits, signed) {
-    if (value === null || value === undefined) return "–";
-    const text = Math.abs(value).toFixed(digits === undefined ? 3 : digits);
-    if (Number(text) === 0) return text;
-    return (value < 0 ? "−" : signed ? "+" : "") + text;
-  }
-
-  function span(ends, signed) {
-    return ends ? `[${ends.map((end) => number(end, 3, signed)).join(", ")}]` : "–";
-  }
+  const { number, places, span } = crlbench;
 
   function grouped(value) {
     return Math.round(value).toLocaleString("en");
@@ -51,7 +42,7 @@
       high: (effect.interval || [null, null])[1],
       inner_low: (effect.inner || [null])[0],
       inner_high: (effect.inner || [null, null])[1],
-      text: `${label}: ${number(effect.value, 3, true)} ${span(effect.interval, true)}, ${effect.call}`,
+      text: `${label}: ${number(effect.value, places(effect.interval), true)} ${span(effect.interval, true)}, ${effect.call}`,
     }));
     const calls = Object.keys(SIGNS);
     const y = {
@@ -165,8 +156,8 @@
           name(side),
           number(E),
           number(H),
-          number(L, 3, true),
-          `${number(side.tasks[task].lambda)} ${span(side.tasks[task].interval)}`,
+          number(L, 2, true),
+          `${number(side.tasks[task].lambda, places(side.tasks[task].interval))} ${span(side.tasks[task].interval)}`,
         ]),
       },
       spec: (width, color) => {
@@ -294,6 +285,6 @@
     };
   }
 
-  crlbench.words = { SIGNS, number, span, grouped, name, tasksOf };
+  crlbench.words = { SIGNS, grouped, name, tasksOf };
   crlbench.draw = { effects: effectChart, areas: areaChart, curves: curveChart };
 })();

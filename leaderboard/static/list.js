@@ -7,10 +7,7 @@
   const table = document.querySelector("[data-list]");
   const FEW = window.matchMedia("(max-width: 44rem)").matches ? 20 : 100;
   const body = table.tBodies[0];
-  const heads = new Map();
-  [...table.tHead.rows[0].cells].forEach((cell, index) => {
-    if (cell.dataset.key) heads.set(cell.dataset.key, { cell, index });
-  });
+  const heads = crlbench.headsOf(table);
   const rows = [...body.rows].map((row) => ({
     row,
     cells: [...row.cells],
@@ -25,14 +22,14 @@
   const range = crlbench.sizeRange(form);
   const count = form.querySelector("[data-count]");
   const noun = table.dataset.list;
-  const more = document.createElement("button");
-  more.type = "button";
-  more.className = "quiet more";
-  table.after(more);
-  let order = FIRST;
-  let everything = false;
+  const more = crlbench.moreButton(table, () => {
+    view.everything = true;
+    changed();
+  });
+  const view = crlbench.listen(form, [heads], FIRST, changed);
 
   function apply() {
+    const { order, everything } = view;
     const down = order.startsWith("-");
     const head = heads.get(down ? order.slice(1) : order);
     const parts = search.value.toLowerCase().split(/\s+/).filter(Boolean);
@@ -59,22 +56,22 @@
 
   function write() {
     const state = new URLSearchParams();
-    if (order !== FIRST) state.set("sort", order);
+    if (view.order !== FIRST) state.set("sort", view.order);
     if (search.value.trim()) state.set("q", search.value.trim());
     range.write(state);
     if (measured.checked) state.set("results", "1");
-    if (everything) state.set("all", "1");
+    if (view.everything) state.set("all", "1");
     crlbench.writeState(state);
   }
 
   function restore() {
     const state = crlbench.readState();
     const wanted = state.get("sort") || FIRST;
-    order = heads.has(wanted.replace(/^-/, "")) ? wanted : FIRST;
+    view.order = heads.has(wanted.replace(/^-/, "")) ? wanted : FIRST;
     search.value = state.get("q") || "";
     range.restore(state);
     measured.checked = state.has("results");
-    everything = state.has("all");
+    view.everything = state.has("all");
     apply();
     write();
   }
@@ -84,27 +81,6 @@
     write();
   }
 
-  heads.forEach(({ cell }, key) =>
-    crlbench.headButton(cell, () => {
-      order = crlbench.turned(order, key, cell);
-      changed();
-    }),
-  );
-  more.addEventListener("click", () => {
-    everything = true;
-    changed();
-  });
-  form.addEventListener("input", (event) => {
-    if (event.target === orders) order = orders.value;
-    changed();
-  });
-  form.addEventListener("submit", (event) => event.preventDefault());
-  form.querySelector("[data-reset]").addEventListener("click", () => {
-    form.reset();
-    order = FIRST;
-    everything = false;
-    changed();
-  });
   crlbench.onState(restore);
   restore();
 })();

@@ -342,15 +342,9 @@
       });
     };
 
-  function number(value) {
-    return Math.abs(value)
-      .toFixed(3)
-      .replace(/^/, value <= -0.0005 ? "−" : "");
-  }
-
   function words(found) {
-    if (!found.interval) return `Λ = ${number(found.value)}`;
-    return `Λ = ${number(found.value)} [${found.interval.map(number).join(", ")}]`;
+    const value = `Λ = ${crlbench.number(found.value, crlbench.places(found.interval))}`;
+    return found.interval ? `${value} ${crlbench.span(found.interval)}` : value;
   }
 
   /** Largest difference of two results; infinite where one has no interval. */

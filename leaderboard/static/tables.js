@@ -43,6 +43,55 @@
     return order === first ? (first === name ? `-${name}` : name) : first;
   };
 
+  /** The heads that a table is sorted by: cell and place in the row, by key. */
+  crlbench.headsOf = function (table) {
+    const heads = new Map();
+    [...table.tHead.rows[0].cells].forEach((cell, index) => {
+      if (cell.dataset.key) heads.set(cell.dataset.key, { cell, index });
+    });
+    return heads;
+  };
+
+  /** A button behind a table that shows the rest of its rows. */
+  crlbench.moreButton = function (table, press) {
+    const more = document.createElement("button");
+    more.type = "button";
+    more.className = "quiet more";
+    more.addEventListener("click", press);
+    table.after(more);
+    return more;
+  };
+
+  /**
+   * What a form and the heads of its tables set.
+   * @param tables a map of heads for each table
+   * @param first the order of the page
+   * @param changed called after every change
+   * @returns {order, everything} order of the rows, and whether all of them are shown
+   */
+  crlbench.listen = function (form, tables, first, changed) {
+    const view = { order: first, everything: false };
+    const orders = form.elements.sort;
+    const set = (some) => {
+      Object.assign(view, some);
+      changed();
+    };
+    tables.forEach((heads) =>
+      heads.forEach(({ cell }, key) =>
+        crlbench.headButton(cell, () => set({ order: crlbench.turned(view.order, key, cell) })),
+      ),
+    );
+    form.addEventListener("input", ({ target }) =>
+      set(target === orders ? { order: orders.value } : {}),
+    );
+    form.addEventListener("submit", (event) => event.preventDefault());
+    form.querySelector("[data-reset]").addEventListener("click", () => {
+      form.reset();
+      set({ order: first, everything: false });
+    });
+    return view;
+  };
+
   // The address ----------------------------------------------------------------------------------
 
   /** Whether the fragment of the address holds a state, as links of earlier sites do. */

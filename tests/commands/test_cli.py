@@ -17,6 +17,7 @@ import pytest
 from crlbench import __version__, cli
 from crlbench.catalog.find import Catalog
 from crlbench.commands import running
+from crlbench.commands.flags import INSTALLED_APART
 from crlbench.commands.job import read_request
 from crlbench.commands.settings import Settings, resolve
 from crlbench.errors import UsageError, ValidationError
@@ -204,6 +205,21 @@ def test_wrong_input_is_one_clear_message(
     assert expected in captured.err
     assert captured.out == "" and "Traceback" not in captured.err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("logger", INSTALLED_APART)
+def test_a_logger_whose_package_is_absent_is_refused_before_anything_runs(
+    logger: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, logger, None)  # Python's own way to say that it is absent
+    monkeypatch.chdir(tmp_path)
+    assert cli.main([*BASE, "--logger", f"csv,{logger}"]) == 2
+    said = capsys.readouterr().err
+    assert f"--logger {logger}: its package is not installed. Run: pip install {logger}" in said
+    assert "Traceback" not in said and list(tmp_path.iterdir()) == []
 
 
 def test_v_adds_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:

@@ -54,12 +54,12 @@ def test_once_prints_every_run_with_its_curve(
     assert cli.main(["watch", str(runs), "--once"]) == 0
     head, row = capsys.readouterr().out.splitlines()
     assert head == f"{'/'.join(runs.parts[-3:])}: 1 of 1 run done, all have ended."
-    assert re.fullmatch(r"  addition seed-00  done  [▁-█]+  [01]\.\d{3} → [01]\.\d{3}", row)
+    assert re.fullmatch(r"  addition seed-00  done  [▁-█]+  [01]\.\d{2} → [01]\.\d{2}", row)
     under_way(runs)
     assert cli.main(["watch", str(runs.parents[1]), "--once"]) == 0
     head, row = capsys.readouterr().out.splitlines()
     assert head.endswith(": 0 of 1 run done, 1 running, about 2 min left.")
-    assert row == "  addition seed-00  running: training  ▃▅  0.250 → 0.500"
+    assert row == "  addition seed-00  running: training  ▃▅  0.25 → 0.50"
 
 
 def test_once_as_json(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

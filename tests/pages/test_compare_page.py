@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from crlbench.pages import words
 from crlbench.pages.compare import area_bars, render_comparison
 from crlbench.pages.curves import Series, entry_curves
 from crlbench.pages.dots import effect_axis, effect_row, effect_scale
@@ -51,7 +52,7 @@ def test_every_axis_and_task_stands_there_with_its_figure(page: str, pair: Compa
     for one in pair.pairs[0].axes.values():
         for label, effect in one.by_task.items():
             assert f"<title>Difference, {label}</title>" in page
-            assert f"{abs(effect.value):.3f}" in text
+            assert words.value(effect).lstrip("−") in text
     for task in TASKS:
         assert f"<title>Learning curves on {task}</title>" in page
         assert f"<title>E = H + L on {task}</title>" in page
@@ -106,7 +107,7 @@ def test_shape_and_colour_tell_the_verdicts_apart():
     }
     assert len(shapes) == 5
     assert all("--crl-better" not in text for call, text in drawn.items() if call != "better")
-    assert "+0.100 [0.050, 0.150]: better." in drawn["better"]
+    assert "+0.10 [0.05, 0.15]: better." in drawn["better"]
 
 
 def test_without_a_verdict_there_is_no_margin_in_the_figure():
@@ -122,7 +123,7 @@ def test_figures_without_values_and_with_losses_are_drawn():
     empty = Series("A", "a", view(None, 0.2), 0)
     lost = Series("B", "b", view(0.1, 0.4, ((0.0, 0.4), (1.0, -0.2))), 1)
     text = area_bars("addition", [empty, lost], 1.0)
-    assert "B: E 0.100 = 0.400 − 0.300." in text and "--crl-loss" in text
+    assert "B: E 0.10 = 0.40 − 0.30." in text and "--crl-loss" in text
     ET.fromstring(text)
     text = entry_curves("addition", [empty, lost], 1.0, (-0.2, 0.5), "completions")
     assert "A: 0 seeds" in text and ET.fromstring(text).get("role") == "img"

@@ -52,7 +52,7 @@ def flat(text: str) -> str:
 
 def test_parts_of_e_are_drawn_and_add_up() -> None:
     svg = parted_bars([PartedBar("addition", 0.3, 0.2, 0.1), PartedBar("counting", 0.3, 0.2, -0.1)])
-    assert "addition: E 0.600 is H 0.300, L_known +0.200 and L_new +0.100." in svg
+    assert "addition: E 0.60 is H 0.30, L_known +0.20 and L_new +0.10." in svg
     assert "0.30 + 0.20 + 0.10 = 0.60" in svg and "0.30 + 0.20 − 0.10 = 0.40" in svg
     assert svg.count("var(--crl-better") == 1 and svg.count("var(--crl-loss") == 1
     assert parted_bars([PartedBar("addition", 0.3, 0.2, 0.1)]) == parted_bars(

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from crlbench.base.wording import percent
+from crlbench.pages import words
 from crlbench.pages.page_arrival import arrivals
 from crlbench.pages.page_axes import place, placebo
 from crlbench.pages.page_results import lead
@@ -61,10 +62,10 @@ def section(html: str, name: str) -> str:
 def test_every_axis_has_its_number_its_intervals_and_its_place(text: str, board: Board):
     (entry,) = board.entries
     for axis, score in entry.axes.items():
-        assert f"{abs(score.value):.3f}" in text
+        assert words.value(score) in text
         assert (score.wider is None) == (len(score.by_task) < MIN_TASKS)
         for interval in filter(None, (score.interval, score.wider)):
-            assert f"[{interval.low:.3f}, {interval.high:.3f}]".replace("-", "−") in text
+            assert words.span(interval) in text
         for sentence in place(entry, board, axis):
             assert sentence in text
     assert "No rank: " in text
@@ -106,7 +107,7 @@ def test_stability_shows_its_shares_and_what_they_are_made_of(text: str, board: 
         for run in task.runs:
             numbers += [run.drawdown_raw, run.drawdown_expected, run.drawdown, run.final]
         for number in numbers:
-            assert f"{abs(number):.3f}" in text
+            assert f"{abs(number):.2f}" in text
     assert "1 of 5" in text and "geometric mean" in text
 
 
@@ -125,7 +126,7 @@ def test_generalization_shows_the_parts_of_gen(five_runs, board):
     (entry,) = board.entries
     model = entry.generalization.model
     for value in (*model.parts.values(), model.forgetting, model.value, model.memorisation):
-        assert f"{abs(value):.3f}" in part
+        assert f"{abs(value):.2f}" in part
     found = generalization(entry)
     for row in found["rows"]:
         runs = entry.generalization.runs[row["task"]]
@@ -134,7 +135,7 @@ def test_generalization_shows_the_parts_of_gen(five_runs, board):
     for runs in entry.generalization.runs.values():
         for name in ("raw", "expected", "corrected"):
             mean = sum(getattr(run.forgetting, name) for run in runs) / len(runs)
-            assert f"{abs(mean):.3f}" in forgotten
+            assert f"{abs(mean):.2f}" in forgotten
 
 
 def test_the_placebo_stands_beside_the_real_arm(tmp_path: Path):
@@ -142,7 +143,7 @@ def test_the_placebo_stands_beside_the_real_arm(tmp_path: Path):
     (entry,) = found.entries
     text = said(html)
     for estimate in (entry.placebo.lam, entry.placebo.net):
-        assert f"{abs(estimate.value):.3f}" in text
+        assert words.estimate(estimate).lstrip("−") in text
     assert placebo(entry)["verdict"] in text
     alone, _ = page_of(tmp_path / "alone", SMALL)
     assert "These runs have no placebo." in section(alone, "placebo")
@@ -151,7 +152,7 @@ def test_the_placebo_stands_beside_the_real_arm(tmp_path: Path):
 def test_what_a_placebo_shows_fits_its_sign(tmp_path: Path):
     _, found = page_of(tmp_path, replace(SMALL, placebo=3))
     (entry,) = found.entries
-    raised = "Λ is −0.021: such a reward raises nothing"
+    raised = "Λ is −0.02: such a reward raises nothing"
     for lam, said in ((-0.021, raised), (0.1, "at most a quarter")):
         control = replace(
             entry.placebo, lam=replace(entry.placebo.lam, value=lam), elicitation=False

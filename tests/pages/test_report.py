@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from crlbench.contract.dynamics import UPDATE_STATS
+from crlbench.pages import words
 from crlbench.pages.report import render_page
 from crlbench.verdict.board import Board, summarise_board
 from crlbench.verdict.runs import Runs, load_runs
@@ -91,10 +92,11 @@ def test_every_number_of_the_headline_table_stands_there(page: str, five_summary
     text = " ".join(read(page).text)
     entry = five_summary.entries[0]
     for task in entry.tasks:
-        interval = task.lam.interval
-        for value in (task.start, task.end, task.gain.value, task.lam.value, interval.low):
-            assert f"{abs(value):.3f}" in text
-    assert f"{entry.lam.value:.3f}" in text
+        spans = [words.span(one.interval) for one in (task.lam, task.gain)]
+        values = [words.value(task.lam), words.value(task.gain, signed=True)]
+        for shown in (f"{task.start:.2f}", f"{task.end:.2f}", *values, *spans):
+            assert shown in text
+    assert words.value(entry.lam) in text
     assert five_summary.fingerprint in text
     assert "counting seed-03: kl_cap at iteration 22" in text
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from crlbench.pages import words
 from crlbench.pages.board_table import plain_table, terminal_table
 from crlbench.verdict.board import Board, summarise_board
 from crlbench.verdict.runs import load_runs
@@ -27,16 +28,15 @@ def test_both_forms_show_the_same_numbers(tmp_path: Path):
     plain, rich = plain_table(board), rendered(board, 120)
     (entry,) = board.entries
     for task in entry.tasks:
-        interval = task.lam.interval
         for text in (
             task.task,
-            f"{task.start:.3f}",
-            f"{task.end:.3f}",
-            f"+{task.gain.value:.3f}",
-            f"{task.lam.value:.3f} [{interval.low:.3f}, {interval.high:.3f}]".replace("[-", "[−"),
+            f"{task.start:.2f}",
+            f"{task.end:.2f}",
+            words.value(task.gain, signed=True),
+            words.estimate(task.lam),
         ):
             assert text in plain and text in rich
-    for text in (f"{entry.lam.value:.3f}", "Headline", "5 seeds: provisional", "kl_cap"):
+    for text in (words.value(entry.lam), "Headline", "5 seeds: provisional", "kl_cap"):
         assert text in plain and text in rich
 
 
@@ -45,13 +45,13 @@ def test_eighty_columns_hold_every_number(five_summary: Board):
     assert "…" not in text
     assert all(len(line) <= 80 for line in text.splitlines())
     lam = five_summary.entries[0].tasks[0].lam
-    assert f"{lam.value:.3f} [{lam.interval.low:.3f}, {lam.interval.high:.3f}]" in text
+    assert words.estimate(lam) in text
 
 
 def test_one_seed_says_that_nothing_is_sure(tmp_path: Path):
     board = write_board(tmp_path, Plan(seeds=1, items=16))
     text = plain_table(summarise_board(load_runs(board), replicates=100))
-    assert "Preview: one seed, so no interval." in text
+    assert "Preview: one seed, so no interval; that needs 3." in text
     assert "[" not in text.split("\n\n")[0]
 
 
@@ -89,5 +89,5 @@ def test_the_verdict_of_one_entry_and_of_two(tmp_path: Path):
     console.print(terminal_table(board))
     shown = console.export_text()
     lam = board.entry("strong/ppo").axes["efficiency"]
-    assert f"{lam.value:.3f} [{lam.interval.low:.3f}, {lam.interval.high:.3f}]" in shown
+    assert words.estimate(lam) in shown
     assert all(len(line) <= 80 for line in shown.splitlines())

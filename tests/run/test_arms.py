@@ -131,8 +131,8 @@ def test_runs_of_an_entry_share_its_start(trained_arms: Path) -> None:
 def test_the_board_has_both_controls_and_lacks_seeds(trained_arms: Path) -> None:
     (entry,) = summarise_board(load_runs(trained_arms), 50).entries
     assert entry.standing == "preview" and entry.placebo.n == entry.mode.n == entry.wrong.n == 2
-    lacks = [why.split(",")[0] for why in entry.why if "seed-02" in why]
-    assert lacks == ["A rank needs the placebo arm", "A rank needs the mode arm"]
+    lacks = [why.partition(" arm ")[0] for why in entry.why if " runs missing)" in why]
+    assert lacks == [f"A rank needs 3 seeds of the {arm}" for arm in ("placebo", "mode")]
     assert "no three runs of the stress arm" in entry.axes["stability"].reason or (
         "rated on" in entry.axes["stability"].reason
     )

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from crlbench.base import wording
 from crlbench.pages import words
 from crlbench.site import article, models
 from crlbench.site.pages import whole
@@ -47,7 +46,7 @@ def test_axes_places_and_intervals_are_the_boards(site: Site, shown: dict[str, s
             found = board.rankings["ppo"][axis].ranking.standings
             place = next((s for s in found if s.model == entry.name), None)
             text = shown[entry.model]
-            assert f'<p class="axis-value">{wording.number(score.value)}' in text
+            assert f'<p class="axis-value">{words.value(score)}' in text
             assert words.span(score.interval) in text
             assert place is None or f"Tier {place.tier} of" in text
 

@@ -14,7 +14,7 @@ import pytest
 
 from crlbench.base.wording import number
 from crlbench.catalog.find import Catalog
-from crlbench.pages.words import span
+from crlbench.pages.words import estimate, measured, span, value
 from crlbench.site import build as building
 from crlbench.site import compare as comparing
 from crlbench.site import items
@@ -73,7 +73,7 @@ def state_of(*keys: str) -> str:
 
 
 def signed(interval: Interval) -> str:
-    ends = (number(end, signed=True) for end in (interval.low, interval.high))
+    ends = (measured(end, interval, signed=True) for end in (interval.low, interval.high))
     return f"[{', '.join(ends)}]"
 
 
@@ -89,14 +89,14 @@ def test_verdicts_are_those_of_python_in_both_orders(compare: Open, board: Store
         labels = [side.display_name for side in (second, first)]
         assert row[0] == " against ".join(labels)
         assert row[1].split()[-1] == effect.verdict
-        assert row[2] == number(effect.value, signed=True)
+        assert row[2] == value(effect, signed=True)
         assert row[3:5] == [signed(effect.interval), signed(effect.inner)]
         assert row[5] == ("–" if wider is None else signed(wider))
         assert row[6:8] == [number(effect.correlation, 2), str(effect.n)]
         opened(page)
         tasks = rows(page, f"[data-axis={axis}] details")
         assert [task[2] for task in tasks] == [
-            number(one.value, signed=True) for _, one in sorted(expected[axis].by_task.items())
+            value(one, signed=True) for _, one in sorted(expected[axis].by_task.items())
         ]
 
 
@@ -182,7 +182,7 @@ def test_without_scripts_every_entry_stands_against_the_leaders(visit: Visitor, 
             assert texts[3] == "leader"
         else:
             effect = paired_axes(leader, entry, board.margin)["efficiency"].effect
-            assert texts[3].split()[-2:] == [effect.verdict, number(effect.value, signed=True)]
+            assert texts[3].split()[-2:] == [effect.verdict, value(effect, signed=True)]
 
 
 def test_two_entries_begin_with_the_verdicts_and_more_with_a_matrix(
@@ -194,12 +194,12 @@ def test_two_entries_begin_with_the_verdicts_and_more_with_a_matrix(
     told = page.locator("[data-opening]").inner_text()
     assert told.startswith(f"{second.display_name} against {first.display_name}: ")
     for effect in (one.effect for one in paired_axes(first, second, board.board.margin).values()):
-        assert f"({number(effect.value, signed=True)})" in told and effect.verdict in told
+        assert f"({value(effect, signed=True)})" in told and effect.verdict in told
     page = compare(*(f"{board.id}/{name}" for name in names))
     effect = paired_axes(first, third, board.board.margin)["efficiency"].effect
     row = rows(page, "[data-matrix=efficiency]")[2]
     assert row[0] == third.display_name and row[3] == "–"
-    assert row[1].split()[-2:] == [effect.verdict, number(effect.value, signed=True)]
+    assert row[1].split()[-2:] == [effect.verdict, value(effect, signed=True)]
     order = "[...document.querySelectorAll('[data-result] > section > h2')].map(h => h.id)"
     assert page.evaluate(order) == ["matrix", "learning", "verdicts", "thresholds", "headlines"]
 
@@ -304,7 +304,7 @@ def test_figures_follow_the_theme_and_stand_as_tables_too(compare: Open, board: 
     task = board.board.entries[0].efficiency.tasks["addition"]
     row = rows(page, "[data-figure=areas]")[0]
     assert row[0] == "addition" and row[2:4] == [number(task.E), number(task.H)]
-    assert row[5] == f"{number(task.lam.value)} {span(task.lam.interval) or '–'}"
+    assert row[5] == f"{value(task.lam)} {span(task.lam.interval) or '–'}"
 
 
 # Recomputing ----------------------------------------------------------------------------------
@@ -331,7 +331,7 @@ def test_lambda_recomputed_in_the_browser_is_that_of_python(compare: Open, board
         published = [score.interval.low, score.interval.high]
         assert found["interval"] == pytest.approx(published, abs=1e-6)
         assert outcome == "equal"
-        assert text.count(f"Λ = {number(score.value)} {span(score.interval)}") == 2
+        assert text.count(f"Λ = {estimate(score)}") == 2
         assert text.endswith("equal to six decimals.")
 
 

@@ -17,6 +17,7 @@ from crlbench.base import wording
 from crlbench.catalog.find import Catalog
 from crlbench.errors import ValidationError
 from crlbench.pages.table import Cell
+from crlbench.pages.words import measured
 from crlbench.site import facets, figures, home
 from crlbench.site.build import build
 from crlbench.site.costs import cost_words
@@ -88,12 +89,13 @@ def test_luck_is_told_where_it_changes_the_number(panels: Mapping[str, Panel]):
     rows = panels["efficiency"].rows
     best = next(row for row in rows if row.tier == 1 and row.leads)
     value = best.score.value
-    shown = wording.number(value)
-    alike = next(x for x in (value + 1e-5, value - 1e-5) if wording.number(x) == shown)
+    interval = best.score.interval
+    shown = measured(value, interval)
+    alike = next(x for x in (value + 1e-5, value - 1e-5) if measured(x, interval) == shown)
     for shrunken in (value, alike, None):
         assert _luck("Λ", Leader(best.name, value, shrunken, None, None), rows) == ""
     said = _luck("Λ", Leader(best.name, value, value - 0.1, None, None), rows)
-    assert said.endswith(f"{best.display_name} is {wording.number(value - 0.1)}.")
+    assert said.endswith(f"{best.display_name} is {measured(value - 0.1, interval)}.")
 
 
 def test_a_preview_says_why_it_has_no_rank(panels: Mapping[str, Panel]):
@@ -146,7 +148,7 @@ def test_greedy_scores_stand_beside_sampled_ones(
                 for side in (0, 1)
             )
             cell = row.cells[column]
-            assert cell.text == f"{start:.3f} → {end:.3f}" and cell.value == pytest.approx(end)
+            assert cell.text == f"{start:.2f} → {end:.2f}" and cell.value == pytest.approx(end)
     assert whole > 1
     assert "Decoded greedily: 0." in files["index.html"].decode()
 

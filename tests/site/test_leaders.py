@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from crlbench.base import wording
+from crlbench.pages import words
 from crlbench.site import leaders
 from crlbench.site.source import Site
 from tests.site.stored import site_of
@@ -26,7 +27,7 @@ def test_a_class_shows_its_ranked_leader_with_scores_and_cost(site: Site):
     ranking = site.boards[0].board.rankings["ppo"]["efficiency"].ranking
     assert first["entry"] == ranking.anchors[0] and first["ranked"]
     entry = site.boards[0].board.entry(first["entry"])
-    assert wording.number(entry.axes["efficiency"].value) in first["score"]
+    assert words.value(entry.axes["efficiency"]) in first["score"]
     assert f"{entry.n} seeds" in first["lines"][0] and first["lines"][1].startswith("Cost a seed: ")
     assert waiting["label"] == "3M and more" and waiting["waiting"].startswith("No result yet.")
 

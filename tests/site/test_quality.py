@@ -21,7 +21,7 @@ import pytest
 from crlbench.verdict.resources import leaderboard_folder
 from tests.site.browser import SHIFT, WAYS, Guest, Visitor, length, opened
 from tests.site.conftest import Kind, Made
-from tests.support.chromium import barriers
+from tests.support.chromium import ANY, barriers
 
 browser = pytest.mark.browser
 
@@ -33,15 +33,13 @@ KINDS = sorted(
     if path.name not in ELSEWHERE and path.read_text(encoding="utf-8").startswith("{% extends")
 )
 
-LOOKS = [
-    pytest.param(1280, "light", marks=pytest.mark.slow),
-    pytest.param(360, "dark", marks=pytest.mark.slow),
-    pytest.param(1280, "dark", marks=(pytest.mark.slow, pytest.mark.full)),
-    pytest.param(360, "light", marks=(pytest.mark.slow, pytest.mark.full)),
-    pytest.param(768, "light", marks=(pytest.mark.slow, pytest.mark.full)),
-    pytest.param(768, "dark", marks=(pytest.mark.slow, pytest.mark.full)),
-]
-"""Each width and each theme in CI, the other pairs in full."""
+WIDTHS, SCHEMES = (360, 768, 1280), ("light", "dark")
+SOME = (
+    ("home.html.j2", 1280, "light"),
+    ("home.html.j2", 360, "dark"),
+    ("entry.html.j2", 768, "dark"),
+)
+"""Kind, width and theme of the pages that the checker sees in the tests that always run."""
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -91,11 +89,21 @@ def test_it_loads_from_anywhere(look: Guest, page: Kind, over: str):
 
 
 @browser
-@pytest.mark.parametrize(("width", "scheme"), LOOKS)
-def test_the_accessibility_checker_finds_nothing_serious(
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_accessibility_checker_finds_nothing(
     look: Guest, page: Kind, width: int, scheme: str
 ):
-    assert barriers(opened(look(page.path, width=width, scheme=scheme))) == []
+    assert barriers(opened(look(page.path, width=width, scheme=scheme)), ANY) == []
+
+
+@browser
+@pytest.mark.parametrize(("kind", "width", "scheme"), SOME)
+def test_the_accessibility_checker_finds_nothing_on_some_pages(
+    look: Guest, pages: Mapping[str, Kind], kind: str, width: int, scheme: str
+):
+    assert barriers(opened(look(pages[kind].path, width=width, scheme=scheme)), ANY) == []
 
 
 @browser

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -40,8 +40,17 @@ def launched() -> Iterator[Any]:
         browser.close()
 
 
-def barriers(page: Any) -> list[tuple[str, list[str]]]:
-    """What axe-core calls serious or critical on a page: the rule, and some of the elements."""
+SERIOUS = ("serious", "critical")
+ANY = ("minor", "moderate", *SERIOUS)
+"""What axe-core calls the weight of a barrier."""
+
+
+def barriers(page: Any, impacts: Collection[str] = SERIOUS) -> list[tuple[str, list[str]]]:
+    """What axe-core finds on a page: the rule, and some of the elements.
+
+    Args:
+        impacts: how heavy the barriers are that count.
+    """
     try:
         from axe_playwright_python.sync_playwright import Axe
     except ImportError:
@@ -50,5 +59,5 @@ def barriers(page: Any) -> list[tuple[str, list[str]]]:
     # every element that kept a rule, which takes a third of its time.
     options = {"preload": False, "resultTypes": ["violations"]}
     found = Axe().run(page, options=options).response["violations"]
-    serious = [rule for rule in found if rule["impact"] in ("serious", "critical")]
-    return [(rule["id"], [node["html"][:200] for node in rule["nodes"][:3]]) for rule in serious]
+    counted = [rule for rule in found if rule["impact"] in impacts]
+    return [(rule["id"], [node["html"][:200] for node in rule["nodes"][:3]]) for rule in counted]

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from crlbench.train.loggers import SCORE, open_loggers
 from tests.train.loop import conditions, fit, make
@@ -24,6 +25,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     recorder = fit(make(conditions(budget__grid="2")), folder, loggers=("tensorboard", "csv"))
     events = EventAccumulator(str(folder / "tb")).Reload()
     return SimpleNamespace(recorder=recorder, folder=folder, events=events)
+
+
+def read_settings(events: EventAccumulator) -> dict[str, Any]:
+    """The row of the table of hyper-parameters, as TensorBoard reads it."""
+    content = events.PluginTagToContent("hparams")["_hparams_/session_start_info"]
+    found = HParamsPluginData.FromString(content).session_start_info.hparams
+    return {name: getattr(value, value.WhichOneof("kind")) for name, value in found.items()}
 
 
 def points(events: EventAccumulator, name: str) -> list[tuple[int, float]]:
@@ -52,8 +60,25 @@ def test_one_file_and_nothing_beside_the_figures(run: SimpleNamespace) -> None:
 
 
 def test_the_table_of_hyper_parameters_has_a_row(run: SimpleNamespace) -> None:
-    rows = run.events.PluginTagToContent("hparams")
-    assert rows and all(tag.startswith("_hparams_") for tag in rows)
+    assert read_settings(run.events) == {"seed": make(conditions()).seed}
+
+
+def test_hyper_parameters_are_read_back_as_they_were_given(tmp_path: Path) -> None:
+    settings = {
+        "model": "tiny-llama",
+        "optimization.learning_rate": 3e-4,
+        "seed": 7,
+        "sampling.top_k": True,
+    }
+    with open_loggers(("tensorboard",), tmp_path, "a run", settings, 0) as (logger,):
+        logger.log_metrics({SCORE: 0.25}, 0)
+        logger.log_metrics({SCORE: 0.75}, 10)
+    events = EventAccumulator(str(tmp_path / "tb")).Reload()
+    assert read_settings(events) == settings
+    content = events.PluginTagToContent("hparams")["_hparams_/experiment"]
+    experiment = HParamsPluginData.FromString(content).experiment
+    assert [info.name.tag for info in experiment.metric_infos] == [SCORE]
+    assert points(events, SCORE) == [(0, 0.25), (10, 0.75)]
 
 
 def test_a_continued_run_has_every_point_once(tmp_path: Path) -> None:

@@ -59,6 +59,6 @@ def test_runs_without_blind_ends_say_nothing() -> None:
 def test_the_sentence_names_task_gain_and_share() -> None:
     found = blind_sentence("guess", BlindGain(0.3, 0.15, 0.5))
     assert found == (
-        "guess: with exchanged observations the gain is +0.150, 50\u00a0% of +0.300: "
+        "guess: with exchanged observations the gain is +0.15, 50\u00a0% of +0.30: "
         "over 40\u00a0%, so it does not need to look."
     )

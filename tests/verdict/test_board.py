@@ -248,7 +248,7 @@ def test_the_placebo_stands_beside_its_entry(tmp_path: Path):
     assert entry.placebo.missing == ("addition seed-01",)
     assert entry.placebo.n == 2 and entry.standing == "preview"
     (why,) = entry.why
-    assert "A rank needs the placebo arm" in why and why.endswith("record): addition seed-01.")
+    assert "A rank needs 3 seeds of the placebo arm (1 of 12 runs missing), which" in why
 
 
 def test_losing_score_is_no_failure_of_a_placebo(tmp_path: Path):

@@ -195,7 +195,7 @@ def test_a_run_that_was_only_interrupted_is_missing(board: Path, events: tuple[s
     entry = entry_of(board)
     assert entry.missing == (GONE,) and entry.vanished == ()
     assert entry.standing == "preview" and not entry.ranks
-    assert "1 cell missing (the same command runs it): addition seed-04." in entry.why
+    assert "1 run missing (the same command makes it): addition seed-04." in entry.why
 
 
 def test_a_vanished_run_learned_nothing(board: Path):
@@ -285,13 +285,28 @@ def test_the_largest_declaration_holds(board: Path):
     assert entry.declared == 5 and entry.vanished == (GONE,)
 
 
+def test_one_seed_is_told_what_a_rank_needs_once(tmp_path: Path):
+    """With one run of the control arm: how many are missing, not which."""
+    plan = Plan(seeds=1, **SMALL | {"placebo": 1}, **TASKS)
+    board = summarise_board(load_runs(write_board(tmp_path, plan)), replicates=100)
+    (entry,) = board.entries
+    runs = 3 * len(entry.tasks)
+    assert words.standing(entry, board)[:3] == [
+        "Preview: one seed, so no interval; that needs 3.",
+        "Ranking needs 5, 10 or 20 seeds; this has 1.",
+        f"A rank needs 3 seeds of the placebo arm ({runs - len(entry.tasks)} of {runs} runs "
+        "missing), which show what any reward would have brought: --arm real,placebo.",
+    ]
+
+
 @pytest.mark.parametrize("seeds", [5, 10])
 def test_without_its_placebo_arm_an_entry_is_a_preview(tmp_path: Path, seeds: int):
     board = write_board(tmp_path, Plan(seeds=seeds, **SMALL | {"placebo": 0}, **TASKS))
     entry = entry_of(board)
     assert (entry.n, entry.standing, entry.placebo) == (seeds, "preview", None)
     (why,) = entry.why
-    assert why.startswith("A rank needs the placebo arm") and why.endswith(": --arm real,placebo.")
+    assert why.startswith("A rank needs 3 seeds of the placebo arm, which")
+    assert why.endswith(": --arm real,placebo.")
     summary = summarise_board(load_runs(board), replicates=100)
     said = words.standing(summary.entries[0], summary)
     assert said[:2] == [f"{seeds} seeds: a preview.", why]
@@ -311,7 +326,7 @@ def test_a_placebo_run_that_failed_is_a_control_and_a_shortened_one_is_none(
     rewrite(next(board.rglob("addition/placebo/seed-02")), status=status)
     entry = entry_of(board)
     assert entry.standing == standing
-    assert any(s.endswith("): addition seed-02.") for s in entry.why) == (standing == "preview")
+    assert any("(1 of 6 runs missing)" in s for s in entry.why) == (standing == "preview")
 
 
 def test_the_placebo_arm_of_another_recipe_is_none_of_this_one(tmp_path: Path):

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from crlbench.errors import NotComparable, UsageError, ValidationError
+from crlbench.pages import words
 from crlbench.pages.compare import render_comparison
 from crlbench.pages.compare_table import (
     bar,
@@ -225,7 +226,7 @@ def test_placebo_runs_stand_beside(pair: Comparison):
     control = pair.sides[1].placebo
     assert control.n == 3 and control.net.value is not None
     text = plain_comparison(pair)
-    assert "Λ placebo" in text and f"{control.lam.value:.3f}".replace("-", "−") in text
+    assert "Λ placebo" in text and words.value(control.lam) in text
 
 
 # -- standing ------------------------------------------------------------------------------
@@ -444,7 +445,7 @@ def test_every_format_has_the_verdicts_and_the_numbers(three: Comparison):
         for one in found.axes.values():
             if one.effect is None:
                 continue
-            digits = f"{abs(one.effect.value):.3f}"
+            digits = words.value(one.effect).lstrip("−")
             assert all(digits in formats[name] for name in ("text", "md", "html"))
             assert all(one.effect.call in text for text in formats.values())
     data = json.loads(formats["json"])
@@ -460,7 +461,7 @@ def test_the_terminal_shows_what_the_pipe_shows(three: Comparison):
         console = Console(file=io.StringIO(), width=width, color_system=None)
         console.print(terminal_comparison(three, width))
         text = console.file.getvalue()
-        assert re.search(r"list-ops +−?0\.\d{3} +−?0\.\d{3} +[+−]0\.\d{3} \[", text)
+        assert re.search(r"list-ops +−?0\.\d{2} +−?0\.\d{2} +[+−]0\.\d{2} \[", text)
     assert "▲ better" in text and "B tiny-qwen2/ppo against A tiny-llama/ppo" in text
     assert "\x1b[" not in plain_comparison(three)
 

@@ -183,7 +183,7 @@ def test_standings_of_a_stored_model_are_those_of_its_board(stored_three: Path) 
     assert plain["value"] == standing.estimate and plain["counts"] and plain["reason"] == ""
     head, line = standing_lines(found)
     assert head == f"On {RANKED}, mini v1, archived: the current version is 2:"
-    number = r"0\.\d{3}"
+    number = r"0\.\d{2}"
     value = rf"Λ {number} \[{number}, {number}\]"
     assert re.fullmatch(rf"  ppo: {value}, tier \d, ranks? .* of 3\.", line)
     assert list(standing_lines(find_standings("nobodys", Catalog(), stored_three))) == [

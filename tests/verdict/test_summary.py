@@ -86,7 +86,7 @@ def test_missing_cells_are_named(tmp_path: Path):
     entry = summary.entries[0]
     assert entry.missing == ("counting seed-02",)
     assert (entry.n, entry.standing) == (5, "preview")
-    assert "1 cell missing (the same command runs it)" in " ".join(words.standing(entry, summary))
+    assert "1 run missing (the same command makes it)" in " ".join(words.standing(entry, summary))
 
 
 def test_the_plan_knows_which_cells_are_still_to_come(tmp_path: Path):

@@ -25,7 +25,7 @@ from crlbench.contribute.review.posting import MAX_LINES, MAX_WIDTH, SCHEMA
 from crlbench.errors import CrlbenchError, UsageError
 from crlbench.pages.board_table import rank_span
 from crlbench.pages.compare_words import lead
-from crlbench.pages.words import span
+from crlbench.pages.words import estimate
 from crlbench.verdict.alarms import alarms
 from crlbench.verdict.axes import AXES, AXIS_WORDS, Axis
 from crlbench.verdict.board import Board, summarise_board
@@ -102,7 +102,7 @@ def _rows(board: Board, name: str) -> Iterator[str]:
     yield "| axis | score | tier | rank |"
     for axis in AXES:
         score = entry.axes[axis]
-        value = NONE if score.value is None else f"{score.value:.3f} {span(score.interval)}"
+        value = NONE if score.value is None else estimate(score)
         ranking = board.rankings[entry.recipe][axis]
         tier = ranking.ranking.tier(name) or NONE
         yield (
