@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from crlbench.stats.intervals import MIN_SEEDS_TOGETHER
 from crlbench.stats.tiers import Ranking
 from crlbench.verdict.board import Board, rank_entries
-from crlbench.verdict.design_rows import ranks_new
 from crlbench.verdict.entry import Entry
 
 NOTHING_RANKS = "No stored entry of this recipe and these conditions ranks."
@@ -26,13 +25,15 @@ class Place:
     """Whether it has what a rank needs; else it is a preview."""
     nearest: str
     """Name of the stored entry with the nearest score; empty where there is no other."""
+    by: str = "Λ"
+    """Sign of what ranks."""
 
     def sentence(self, name: str) -> str:
         """The place in words."""
         best, worst = self.ranks
         ranks = f"rank {best}" if best == worst else f"ranks {best} to {worst}"
         verb, end = ("stands", "") if self.counts else ("would stand", " (preview)")
-        return f"{name} {verb} in tier {self.tier}, {ranks} of {self.of} by Λ{end}."
+        return f"{name} {verb} in tier {self.tier}, {ranks} of {self.of} by {self.by}{end}."
 
 
 def find_place(entry: Entry, stored: Board) -> Place | str:
@@ -51,7 +52,7 @@ def find_place(entry: Entry, stored: Board) -> Place | str:
         for one in stored.entries
         if one.recipe == entry.recipe and one.ranks and one.name != entry.name
     ]
-    if not others or stored.unranked or ranks_new(entry):
+    if not others or stored.unranked:
         return NOTHING_RANKS
     if entry.absent or entry.n < MIN_SEEDS_TOGETHER or entry.axes["efficiency"].value is None:
         return (
@@ -63,7 +64,7 @@ def find_place(entry: Entry, stored: Board) -> Place | str:
     ranking = rank_entries(
         "efficiency", entry.recipe, [*others, as_ranked], None, replicates
     ).ranking
-    return _place(ranking, entry) or NOTHING_RANKS
+    return _place(ranking, entry, counts=entry.ranks) or NOTHING_RANKS
 
 
 def stored_place(entry: Entry, stored: Board) -> Place | str:
@@ -72,10 +73,10 @@ def stored_place(entry: Entry, stored: Board) -> Place | str:
     Under protocol CRL-2 a checkpoint has the place of its design.
     """
     ranking = stored.rankings[entry.recipe]["efficiency"].ranking
-    return _place(ranking, entry) or find_place(entry, stored)
+    return _place(ranking, entry, counts=True) or find_place(entry, stored)
 
 
-def _place(ranking: Ranking, entry: Entry) -> Place | None:
+def _place(ranking: Ranking, entry: Entry, *, counts: bool) -> Place | None:
     standing = ranking.standing(entry.name)
     if standing is None:
         return None
@@ -88,6 +89,7 @@ def _place(ranking: Ranking, entry: Entry) -> Place | None:
         tier=standing.tier,
         ranks=standing.ranks,
         of=len(ranking.standings),
-        counts=entry.ranks or standing.model != entry.name,
+        counts=counts,
         nearest="" if nearest is None else ranking.first_member(nearest.model),
+        by=entry.axes["efficiency"].sign,
     )

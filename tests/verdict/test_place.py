@@ -21,6 +21,7 @@ from crlbench.verdict.board import Board, summarise_board
 from crlbench.verdict.place import Place, find_place, stored_place
 from crlbench.verdict.resources import leaderboard_folder
 from crlbench.verdict.runs import load_runs
+from tests.support.designs import write_designs
 from tests.verdict.test_board import ranked, three
 
 __all__ = ["ranked", "three"]
@@ -77,6 +78,19 @@ def test_a_stored_entry_has_the_rank_of_its_board(ranked: Board) -> None:
             standing.tier, standing.ranks, len(ranking.standings),
         )
         assert place == find_place(entry, ranked)
+
+
+def test_a_checkpoint_has_a_place_among_designs(tmp_path: Path) -> None:
+    """Under protocol CRL-2 rows are designs: a preview of one has a place and does not rank."""
+    designs = {"tiny-llama": (2.4, ("i0o0",)), "tiny-phi": (0.9, ("i0o0",))}
+    board = summarise_board(load_runs(write_designs(tmp_path, designs)))
+    for entry, (best, other) in zip(board.entries, ((1, 1), (2, 0)), strict=True):
+        place = find_place(replace(entry, standing="preview"), board)
+        assert isinstance(place, Place) and place.nearest == board.entries[other].name
+        assert place.sentence("x").startswith(f"x would stand in tier {best}, ")
+        assert place.sentence("x").endswith(" of 2 by Λ_new (preview).")
+        stored = stored_place(entry, board)
+        assert isinstance(stored, Place) and stored == replace(place, counts=True)
 
 
 # -- on the stored results -----------------------------------------------------------------
