@@ -111,6 +111,11 @@ def count(n: int, noun: str, plural: str | None = None) -> str:
     return f"{n:,} {noun if n == 1 else plural or noun + 's'}"
 
 
+def all_tie(n: int) -> str:
+    """``Both tie``, ``All 3 tie``."""
+    return "Both tie" if n == 2 else f"All {n} tie"
+
+
 def sentence(text: str | None) -> str:
     """A clause with a capital and a full stop; empty for None."""
     if not text:

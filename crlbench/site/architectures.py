@@ -186,7 +186,7 @@ def _answer(
         return axis, title, leader, f"Every other checkpoint is {worse} on these tasks."
     if len(first) == len(ranking.standings):
         sure = f"Highest: {leader}; no checkpoint is {worse} on these tasks."
-        return axis, title, f"All {len(first)} tie", sure
+        return axis, title, wording.all_tie(len(first)), sure
     sure = f"Tie of {len(first)} on these tasks, with {wording.listed(others)}."
     return axis, title, leader, sure
 

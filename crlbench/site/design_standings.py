@@ -77,7 +77,7 @@ def answer(designs: AxisDesigns, leaders: Sequence[str], ranked: int) -> tuple[s
         return "", ""
     if len(leaders) == ranked:
         tie = f"No {what} is shown to be worse than the highest by more than {margin}."
-        return f"All {ranked} tie", tie
+        return wording.all_tie(ranked), tie
     if len(leaders) == 1:
         alone = f"Every other ranked {what} is worse by more than {margin} on these tasks."
         return "alone ahead on these tasks", alone

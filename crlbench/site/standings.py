@@ -450,7 +450,8 @@ def _answer(leaders: Sequence[Row], ranked: int) -> tuple[str, str]:
         alone = "Every other ranked entry is significantly worse on these tasks."
         return "alone ahead on these tasks", alone
     if len(leaders) == ranked:
-        return f"All {ranked} tie", "Nobody is significantly worse than the highest on these tasks."
+        tie = "Nobody is significantly worse than the highest on these tasks."
+        return wording.all_tie(ranked), tie
     sentence = (
         "It has the best estimate on these tasks; not significantly worse: "
         f"{wording.listed(others, 4)}."
