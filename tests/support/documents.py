@@ -148,7 +148,7 @@ FORMS = (
 """The first that matches counts; what matches none is run as it is written."""
 
 OUTPUTS = {
-    "README.md": ("tiny-llama@25666175 with ppo on mini v1",),
+    "README.md": ("tiny2-llama@b4fca4cc with ppo on mini v2",),
     "docs/architecture.md": ("errors, seeding, types",),
     "docs/recipes.md": ("grpo: tiny-llama (addition;",),
     "docs/sandbox.md": ("asker ── control",),
