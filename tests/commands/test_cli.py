@@ -24,7 +24,7 @@ from crlbench.errors import UsageError, ValidationError
 from crlbench.run.archive import open_track
 from crlbench.run.board import load_track
 from tests.support.commands import examples_of_help
-from tests.support.entries import copied, without
+from tests.support.entries import copied, plain, without
 from tests.support.tracks import MINI_1
 
 ROOT = Path(__file__).parents[2]
@@ -555,7 +555,8 @@ def test_a_changed_prompt_file_is_named_with_its_digest(
     for path in (ROOT / "tasks" / "addition").iterdir():
         if path.is_file():
             (folder / path.name).write_bytes(path.read_bytes())
-    (folder / "id.jsonl").write_bytes((folder / "id.jsonl").read_bytes() + b"\n")
+    rows = plain(folder / "id.jsonl")
+    rows.write_bytes(rows.read_bytes() + b"\n")
     assert cli.main([*BASE, "--catalog", str(tmp_path), "--out", str(tmp_path / "runs")]) == 3
     message = capsys.readouterr().err
     assert str(folder / "id.jsonl") in message and "sha256" in message

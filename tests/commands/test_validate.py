@@ -35,7 +35,7 @@ def validate(*arguments: str) -> int:
 
 def spoil(path: Path, line: int, old: str, new: str) -> None:
     """Replace a text in one line, counted from 1."""
-    lines = path.read_text().splitlines(keepends=True)
+    lines = plain(path).read_text().splitlines(keepends=True)
     assert old in lines[line - 1]
     lines[line - 1] = lines[line - 1].replace(old, new)
     path.write_text("".join(lines))
@@ -122,7 +122,7 @@ def test_code_with_another_digest_is_named_and_nothing_of_it_runs(
 @pytest.mark.slow
 def test_all_broken_files_are_named_at_once(folder: Path, capsys: Out) -> None:
     spoil(folder / "id.jsonl", 3, '{"id"', '{"id')
-    (folder / "hard.jsonl").unlink()
+    plain(folder / "hard.jsonl").unlink()
     shutil.copy(folder / "train.jsonl.zst", folder / "dev.jsonl.zst")
     with plain(folder / "train.jsonl").open("a") as file:
         file.write(" ")

@@ -60,9 +60,9 @@ def test_splits_and_null_policies_are_those_of_the_card(site: Site, shown: dict[
     card, text = site.catalog.task_card("addition"), shown["tasks/addition.html"]
     for split in card.splits.values():
         assert split.sha256[:12] in text and f'<td class="n">{split.count:,}</td>' in text
-        assert f"<b>{wording.number(split.floor)}</b>" in text
+        assert f"<b>{wording.number(split.floor, 3)}</b>" in text
         for null in tasks.NULLS:
-            assert f'<td class="n">{wording.number(getattr(split.nulls, null))}</td>' in text
+            assert f'<td class="n">{wording.number(getattr(split.nulls, null), 3)}</td>' in text
     assert card.version in text and card.digest[:12] in text
 
 
