@@ -101,6 +101,12 @@ FORMS = (
          "tests/site/test_leaderboard.py", run=False),
     Form(r"crlbench show task guess --play", "asks at the keyboard: "
          "tests/commands/test_show_play.py", run=False),
+    Form(r"crlbench evaluate .*--stage|crlbench show product", "makes a stage, shows its product: "
+         "tests/commands/test_stage.py", run=False),
+    Form(r"crlbench leaderboard build --runs", "needs runs of the reader's: "
+         "tests/site/test_own.py", run=False),
+    Form(r"crlbench evaluate .*--data|crlbench fit-reward .*--pairs \./", "needs a file of the "
+         "reader's: tests/commands/test_own_data.py", run=False),
     # What takes long, or needs what is not here.
     Form(r"crlbench fetch --task", "downloads", "--from {data} --home {home}",
          (("DIR", "{data}"),)),
