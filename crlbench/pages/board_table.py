@@ -198,10 +198,10 @@ def _beside(entry: Entry, with_name: bool = False) -> Iterator[str]:
 
 def placebo_sentence(placebo: Control) -> str:
     """What the placebo arm says, in one sentence."""
-    sentence = (
-        f"Placebo arm, {wording.count(placebo.n, 'seed')}: Λ {words.estimate(placebo.lam)}; "
-        f"net Λ* = Λ − Λ(placebo) {words.estimate(placebo.net, signed=True)}"
-    )
+    sentence = f"Placebo arm, {wording.count(placebo.n, 'seed')}: Λ {words.estimate(placebo.lam)}"
+    if placebo.net.value is None and placebo.reason is not None:
+        return f"{sentence}. {placebo.reason}"
+    sentence += f"; net Λ* = Λ − Λ(placebo) {words.estimate(placebo.net, signed=True)}"
     if placebo.reason is not None:
         sentence += f" ({placebo.reason.rstrip('.')})"
     return sentence + (", mostly elicitation." if placebo.elicitation else ".")

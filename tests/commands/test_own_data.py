@@ -100,6 +100,13 @@ def evaluated_on(prompt: str) -> dict[str, str]:
     return {"prompt": prompt, "chosen": "1", "rejected": "2"}
 
 
+def assert_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], message: str) -> None:
+    """The message was said, and nothing was written."""
+    said = " ".join(capsys.readouterr().err.split())
+    assert re.search(message, said), said
+    assert not (tmp_path / "runs").exists() and not (tmp_path / "home").exists()
+
+
 @pytest.mark.parametrize(
     ("lines", "recipe", "changed", "code", "message"),
     [
@@ -132,9 +139,7 @@ def test_what_cannot_be_learned_from_is_refused_before_a_run(
 ) -> None:
     data = write(tmp_path / "own.jsonl", lines)
     assert evaluate(data, tmp_path / "runs", recipe, **changed) == code.exit_code
-    said = " ".join(capsys.readouterr().err.split())
-    assert re.search(message, said), said
-    assert not (tmp_path / "runs").exists() and not (tmp_path / "home").exists()
+    assert_refused(tmp_path, capsys, message)
 
 
 CHAIN = {
@@ -255,9 +260,7 @@ def test_what_no_stage_can_learn_from_is_refused_before_a_run(
 ) -> None:
     data = write(tmp_path / "own.jsonl", lines)
     assert chain(data, tmp_path / "runs", recipe, **changed) == code.exit_code
-    said = " ".join(capsys.readouterr().err.split())
-    assert re.search(message, said), said
-    assert not (tmp_path / "runs").exists() and not (tmp_path / "home").exists()
+    assert_refused(tmp_path, capsys, message)
 
 
 def test_a_file_that_is_edited_meanwhile_changes_no_run(

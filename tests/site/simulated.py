@@ -6,7 +6,8 @@ of a removed entry; and a board of other conditions that does not.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -99,3 +100,9 @@ def submit(runs: Path, results: Path) -> Path:
         for name, content in packed.files.items():
             (place / name).write_bytes(content)
     return results
+
+
+def text_of(files: Mapping[str, bytes], path: str) -> str:
+    """The words of a built page, without tags, scripts and drawings."""
+    plain = re.sub(r"<(svg|style|script)\b.*?</\1>", "", files[path].decode(), flags=re.DOTALL)
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", plain))

@@ -22,7 +22,7 @@ from crlbench.site.reading import read_site
 from crlbench.site.source import Site
 from crlbench.verdict.axes import AXES
 from tests.site.browser import Visitor
-from tests.site.simulated import submit
+from tests.site.simulated import submit, text_of
 from tests.support.chromium import ANY, barriers
 from tests.support.designs import INDEPENDENT, write_designs
 
@@ -57,11 +57,6 @@ def folder(files: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory) ->
     place = tmp_path_factory.mktemp("built") / "site"
     write(files, place)
     return place
-
-
-def text_of(files: dict[str, bytes], path: str) -> str:
-    plain = re.sub(r"<(svg|style|script)\b.*?</\1>", "", files[path].decode(), flags=re.DOTALL)
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", plain))
 
 
 def test_a_row_of_the_board_is_a_design(site: Site, files: dict[str, bytes]) -> None:

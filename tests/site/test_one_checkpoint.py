@@ -3,7 +3,6 @@ learns of who is first, and the false-discovery line of a comparison."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
@@ -23,7 +22,7 @@ from crlbench.site.source import Site, StoredBoard
 from crlbench.verdict import discovery
 from crlbench.verdict.axes import AXES, AXIS_WORDS
 from tests.site.browser import Visitor
-from tests.site.simulated import submit
+from tests.site.simulated import submit, text_of
 from tests.support.simulate import Plan, write_board
 
 SLOPES = {"tiny2-llama": 2.4, "tiny2-qwen2": 2.2, "tiny2-mistral": 0.4}
@@ -58,11 +57,6 @@ def board(site: Site) -> StoredBoard:
 @pytest.fixture(scope="module")
 def files(site: Site) -> dict[str, bytes]:
     return dict(build(site))
-
-
-def text_of(files: dict[str, bytes], path: str) -> str:
-    plain = re.sub(r"<(svg|style|script)\b.*?</\1>", "", files[path].decode(), flags=re.DOTALL)
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", plain))
 
 
 def test_the_front_page_says_who_is_first_and_how_far_that_reaches(files: dict[str, bytes]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from crlbench.site.pages import archive_path
 from crlbench.site.reading import read_site
 from crlbench.site.recipes import _tallies
 from crlbench.site.source import Site
-from tests.site.simulated import REVISION, submit
+from tests.site.simulated import REVISION, submit, text_of
 from tests.support.simulate import Plan, write_board
 
 TASKS = ("addition", "counting")
@@ -54,11 +53,6 @@ def site(results: Path) -> Site:
 @pytest.fixture(scope="module")
 def files(site: Site) -> dict[str, bytes]:
     return dict(build(site))
-
-
-def text_of(files: dict[str, bytes], path: str) -> str:
-    plain = re.sub(r"<(svg|style|script)\b.*?</\1>", "", files[path].decode(), flags=re.DOTALL)
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", plain))
 
 
 def test_the_wrong_arm_stands_where_it_was_run(files: dict[str, bytes]) -> None:

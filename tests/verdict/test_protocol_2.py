@@ -15,6 +15,7 @@ import pytest
 from crlbench.algo.step import TrustRegion
 from crlbench.contract.arms import TRUST_REGION
 from crlbench.errors import ValidationError
+from crlbench.pages.board_table import placebo_sentence
 from crlbench.verdict.board import Board, Entry, summarise_board
 from crlbench.verdict.pairs import paired_axes
 from crlbench.verdict.runs import load_runs
@@ -217,6 +218,11 @@ def test_a_placebo_that_lost_is_shown_and_not_subtracted(folder: Path, board: Bo
         )
         assert found.placebo.lam.value == pytest.approx(lam, rel=1e-12)
         assert (found.placebo.net.value is None) == (lam < 0)
+        said = placebo_sentence(found.placebo)
+        assert said.endswith(". The placebo's Λ is below 0, and a loss is not subtracted.") == (
+            lam < 0
+        )
+        assert ("net Λ*" in said) == (lam >= 0)
     values = [found.placebo.lam.value for found in board.entries]
     assert min(values) < 0 < max(values)  # both cases stand on this board
 
