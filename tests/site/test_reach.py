@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -126,13 +127,22 @@ def test_the_front_page_says_no_more_than_a_board_can_bear(files: Mapping[str, b
 
 
 @pytest.mark.slow
-def test_what_the_committed_results_bear():
-    """The front page of mini version 1: the start first, and nothing known of other tasks."""
+def test_the_front_page_of_the_committed_results_claims_nothing_unsupported():
     site = read_site(Path("leaderboard/results"), Catalog())
+    (front,) = [page for page in whole(home.pages(site)) if page.path == "index.html"]
+    assert not [claim for claim in UNSUPPORTED if claim in html(site, front).lower()]
+
+
+@pytest.mark.slow
+def test_what_the_results_of_the_first_version_bear(tmp_path: Path):
+    """A front page of mini version 1: the start first, and nothing known of other tasks."""
+    board = "mini-543da47d0c99"
+    shutil.copytree(Path("leaderboard/results") / board, tmp_path / "results" / board)
+    site = read_site(tmp_path / "results", Catalog())
     (front,) = [page for page in whole(home.pages(site)) if page.path == "index.html"]
     text = html(site, front)
     assert "What a model can do before is what it gets" in text
-    assert "0.80 and 0.80" in text and "0.40 before it and 0.72 after" in text
+    assert "0.79 and 0.80" in text and "0.40 before it and 0.72 after" in text
     assert not [claim for claim in UNSUPPORTED if claim in text.lower()]
     panels = {panel.axis: panel for panel in standings(site.boards[0], "ppo").panels}
     undecided = {"efficiency": "46 of 47", "stability": "7 of 7", "generalization": "38 of 39"}
