@@ -97,7 +97,8 @@ def test_a_continued_run_has_every_point_once(tmp_path: Path) -> None:
 def histories(data: bytes) -> Iterator[dict[str, Any]]:
     """What was logged to a file of Weights & Biases: a log of LevelDB whose records are messages.
 
-    Blocks of 32,768 bytes begin after the file's 7; a part has a checksum, a length and a kind.
+    A head of 7 bytes stands in the first block of 32,768; a part has a checksum, a length and a
+    kind.
     """
     from wandb.proto.wandb_internal_pb2 import Record
 
@@ -121,8 +122,11 @@ def histories(data: bytes) -> Iterator[dict[str, Any]]:
 def test_weights_and_biases_keeps_the_curve(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    import wandb
+
     monkeypatch.setenv("WANDB_MODE", "offline")
     recorder = fit(make(conditions(budget__grid="2")), tmp_path, loggers=("wandb",))
+    wandb.teardown()  # its service writes the file; `finish` does not wait for the last bytes
     (path,) = tmp_path.rglob("*.wandb")
     logged = [items for items in histories(path.read_bytes()) if SCORE in items]
     assert [(items["trainer/global_step"], items[SCORE]) for items in logged] == [
