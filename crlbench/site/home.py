@@ -9,6 +9,7 @@ from typing import Any
 from crlbench.contract.verification import PROOFS
 from crlbench.disk.hashing import digest
 from crlbench.site.designs import has_designs
+from crlbench.site.entering import ways_in
 from crlbench.site.facets import format_count, model_size
 from crlbench.site.leaders import describe_carrying, size_leaders
 from crlbench.site.pages import Keyed, Made, Page, board_path
@@ -84,6 +85,7 @@ def _page(
             "designs": has_designs(stored, recipe),
             "rows": len(group_entries(stored.entries(recipe))),
             "arms": ",".join(board.rules.arms),
+            "ways": ways_in() if front else [],
             "track": "" if track is None else track.summary[:1].lower() + track.summary[1:],
         },
         section="board",
