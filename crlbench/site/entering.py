@@ -7,13 +7,19 @@ from typing import NamedTuple
 from crlbench.verdict.protocols import RULES
 from crlbench.verdict.resources import known_track
 
-SIZES = ((1e7, "mini"), (1e9, "small"), (float("inf"), "core"))
-"""Upper ends in parameters, and the track of models up to there."""
+SIZES = (
+    (1e7, "Up to 10M parameters", "mini"),
+    (1e9, "10M to 1B", "small"),
+    (float("inf"), "More than 1B", "core"),
+)
+"""Upper ends in parameters, their words, and the track of models up to there."""
 
 
 class Way(NamedTuple):
     """How a model gets onto a board."""
 
+    sizes: str
+    """Models that it is for, in words."""
     track: str
     arms: str
     """Of ``--arm``: those that a rank on all axes needs."""
@@ -24,17 +30,17 @@ class Way(NamedTuple):
 
 def way_in(parameters: int | None) -> Way:
     """The way of a model of that size; None: not known, the smallest one's."""
-    name = next(name for most, name in SIZES if (parameters or 0) <= most)
-    return _way(name)
+    return next(_way(words, name) for most, words, name in SIZES if (parameters or 0) <= most)
 
 
 def ways_in() -> list[Way]:
     """The ways of all sizes, from small to large."""
-    return [_way(name) for _, name in SIZES]
+    return [_way(words, name) for _, words, name in SIZES]
 
 
-def _way(name: str) -> Way:
+def _way(sizes: str, name: str) -> Way:
     track = known_track(name)
     if track is None:
-        return Way(name, "real", "", False)
-    return Way(name, ",".join(RULES[track.protocol].arms), f"{track.summary}.", track.ranked)
+        return Way(sizes, name, "real", "", False)
+    arms = ",".join(RULES[track.protocol].arms)
+    return Way(sizes, name, arms, f"{track.summary}.", track.ranked)
