@@ -434,3 +434,23 @@ def test_500_entries_are_sorted_and_filtered_at_once(visit_large: Visitor):
     sorting = sorted(cost(click, one) for one in orders)
     filtering = sorted(cost(letter, one) for one in ("-01", "-", "-4", "l-2", "9", ""))
     assert (sorting[3] < 0.1, filtering[3] < 0.1) == (True, True), (sorting, filtering)
+
+
+@pytest.mark.parametrize("width", [390, 768, 1280])
+def test_the_axis_lies_over_the_bars_and_no_column_is_cut_off(visit: Visitor, width: int):
+    page = visit(width=width)
+    heads, rows = (
+        page.evaluate(
+            """where => [...document.querySelectorAll(`.board:not(.brief) ${where} svg`)].map(
+                 one => { const box = one.getBoundingClientRect(); return [box.x, box.width]; })""",
+            where,
+        )
+        for where in ("thead .drawn", "tbody .drawn:not(.learning)")
+    )
+    assert len(heads) == 1 and len(rows) >= 2
+    for row in rows:
+        assert row == pytest.approx(heads[0], abs=1)
+    cut = page.evaluate(
+        "[...document.querySelectorAll('.board .scroll')].map(e => e.scrollWidth - e.clientWidth)"
+    )
+    assert max(cut) <= 0
