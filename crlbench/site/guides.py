@@ -156,12 +156,17 @@ def _dress(tokens: Sequence[Token], repository: Repository | None) -> None:
 
 
 def _redirect(inline: Token, repository: Repository | None) -> None:
-    """Links to pages of the site, to files of the repository, or none where it is not known."""
-    kept, dropped = [], 0
+    """Links to pages of the site, to files of the repository, or none where it is not known. One
+    that is called by its file's name gets that page's title."""
+    kept, dropped, file = [], 0, ""
     for child in inline.children or ():
         if child.type == "image":
             continue
+        if child.type == "text" and child.content == file:
+            child.content = title_of(file)
+        file = ""
         if child.type == "link_open":
+            file = urlsplit(str(child.attrGet("href"))).path
             address = _address(str(child.attrGet("href")), repository)
             if address is None:
                 dropped += 1
@@ -186,6 +191,16 @@ def _address(href: str, repository: Repository | None) -> str | None:
         return None
     path = parts.path.removeprefix("../") if parts.path.startswith("../") else f"docs/{parts.path}"
     return f"{repository.file(path)}{mark}"
+
+
+@cache
+def title_of(file: str) -> str:
+    """The title of a page of the documentation; its file's name where there is none."""
+    path = FOLDER / file
+    if path.suffix != ".md" or not path.is_file():
+        return file
+    first = path.read_text(encoding="utf-8").partition("\n")[0]
+    return _plain(first.removeprefix("# ")) if first.startswith("# ") else file
 
 
 def _fence(renderer: Any, tokens: Sequence[Token], place: int, options: Any, env: Any) -> str:

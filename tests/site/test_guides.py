@@ -53,6 +53,12 @@ def test_links_lead_to_the_site_or_to_the_repository():
     ]
 
 
+def test_a_link_called_by_its_file_has_the_title_of_its_page():
+    links = "[small.md](small.md), [the rule](pilot.md), [faq.md](faq.md) and [no.md](no.md)"
+    _, intro, _ = guides.render(f"# T\n\nSee {links}.\n", None)
+    assert "See The track small, the rule, <a href=\"faq.html\">Questions</a> and no.md." in intro
+
+
 def test_tables_code_and_headings_are_what_a_keyboard_and_a_reader_need():
     text = "# T\n\nIn.\n\n## A `b` c\n\n| x | y |\n|---|---|\n| 1 | 2 |\n\n```sh\na < b\n```\n"
     title, intro, (section,) = guides.render(text, None)
