@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -208,6 +208,9 @@ class Site:
     """Where the results stand; None where that is not known."""
     cache: Cache | None = field(default=None, compare=False)
     """Where the shelves are; a temporary one goes with the site."""
+    afresh: Callable[[Exception], Site] | None = field(default=None, compare=False)
+    """Reads the site again without what was kept, after an error that this led to; None where
+    nothing was kept."""
     surroundings: str = ""
     """Digest of what everything on the site rests on beside results and catalogue; empty where it
     is not known."""

@@ -36,8 +36,9 @@ from crlbench.contribute.review.published import (
     tasks_of,
 )
 from crlbench.disk.names import VERIFICATION_NAME
-from crlbench.disk.packed import PACKED, BadArchive
+from crlbench.disk.packed import PACKED
 from crlbench.disk.reading import read_bytes
+from crlbench.disk.unpacking import BadArchive
 from crlbench.errors import CrlbenchError, printable
 
 WORDS = ("summary", "pilot")
