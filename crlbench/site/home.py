@@ -8,6 +8,7 @@ from typing import Any
 
 from crlbench.contract.verification import PROOFS
 from crlbench.disk.hashing import digest
+from crlbench.site.design_standings import incomplete
 from crlbench.site.designs import has_designs
 from crlbench.site.facets import format_count, model_size
 from crlbench.site.leaders import describe_carrying, size_leaders
@@ -82,6 +83,7 @@ def _page(
             "models": len({entry.model for entry in stored.entries(recipe)}),
             "sizes": _sizes(stored, recipe),
             "designs": has_designs(stored, recipe),
+            "incomplete": incomplete(board, recipe),
             "rows": len(group_entries(stored.entries(recipe))),
             "arms": ",".join(board.rules.arms),
             "track": "" if track is None else track.summary[:1].lower() + track.summary[1:],

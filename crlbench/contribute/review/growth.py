@@ -43,8 +43,8 @@ from crlbench.errors import CrlbenchError, printable
 
 WORDS = ("summary", "pilot")
 """Fields of a track that say how its numbers were chosen and change none."""
-LATER = ("reference",)
-"""Fields of a track that are measured once it stands, and kept from then on."""
+LATER = ("reference", "designs")
+"""Fields of a track that come once it stands, and are kept from then on."""
 
 Findings = Iterator[str]
 
