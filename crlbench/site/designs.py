@@ -22,7 +22,8 @@ def pages(site: Site) -> Iterator[Made]:
             if not has_designs(stored, recipe):
                 continue
             key = stored.key_of(recipe)
-            given = ["designs", site.surroundings, stored.id, recipe, stored.board.unranked, key]
+            given = ["designs", site.surroundings, stored.id, stored.title, recipe]
+            given += [stored.board.unranked, key]
             yield Keyed(
                 digest(given) if key and site.surroundings else "",
                 partial(_page, stored, recipe),

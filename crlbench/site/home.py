@@ -104,8 +104,6 @@ def _boards(site: Site) -> Iterator[tuple[StoredBoard, str, str]]:
     """Every board with its page and what tells it from the others."""
     for stored in site.boards:
         board = stored.board
-        same_title = sum(other.title == stored.title for other in site.boards)
         parts = [board.hardware or "", "not ranked" if board.unranked else ""]
         parts += ["" if stored.later is None else "archived"]
-        parts += [board.fingerprint[:4] if same_title > 1 else ""]
         yield stored, board_path(stored.id, stored.recipes[0]), ", ".join(filter(None, parts))

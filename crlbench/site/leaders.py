@@ -156,9 +156,9 @@ def _beyond(stored: StoredBoard, entry: Entry) -> Iterator[str]:
     designs = axis_designs(stored.board, entry.recipe, AXES[0])
     if designs is not None and stored.board.rankings[entry.recipe][AXES[0]].ranking.standings:
         yield of_designs(designs)
-        declared = declared_designs(stored.board, entry.recipe)
-        if declared is not None and declared.missing:
-            yield f"{declared.present} of {len(declared.designs)} designs have a result so far."
+    declared = declared_designs(stored.board, entry.recipe)
+    if declared is not None and declared.missing:
+        yield f"Results so far: {declared.present} of {len(declared.designs)} designs."
 
 
 def _lines(stored: StoredBoard, entry: Entry) -> Iterator[str]:
