@@ -267,7 +267,7 @@ def in_order(boards: Iterable[StoredBoard]) -> tuple[StoredBoard, ...]:
     ordered = sorted(boards, key=_precedence)
     by_title: dict[str, list[StoredBoard]] = {}
     for stored in ordered:
-        by_title.setdefault(stored.title, []).append(stored)
+        by_title.setdefault(stored._own_title, []).append(stored)
     apart = {
         stored.id: told
         for alike in by_title.values()
@@ -275,10 +275,7 @@ def in_order(boards: Iterable[StoredBoard]) -> tuple[StoredBoard, ...]:
         for stored, told in zip(alike, _differences(alike), strict=True)
         if stored.is_open or sum(not one.is_open for one in alike) > 1
     }
-    return tuple(
-        replace(stored, apart=apart[stored.id]) if stored.id in apart else stored
-        for stored in ordered
-    )
+    return tuple(replace(stored, apart=apart.get(stored.id, "")) for stored in ordered)
 
 
 def _differences(boards: Sequence[StoredBoard]) -> list[str]:
