@@ -1,9 +1,10 @@
-"""How far whole runs of two classes of machine are apart: stored runs, made again here.
+"""How far runs of two classes of machine are apart: stored runs, made again here.
 
-    python benchmarks/machines.py OUT.jsonl [ENTRY ...] [--seed-index 0] [--tasks T ...]
+    python benchmarks/machines.py OUT.jsonl [ENTRY ...] [--seed-index 0] [--updates R]
 
 Each run is made again to its end and laid beside the stored one: digests of the first iterations,
-figures of every iteration, items of every evaluation, both ends and Λ. One line of JSON for each.
+figures of every iteration, items of every evaluation, both ends and Λ. With --updates, its first R
+iterations alone. One line of JSON for each.
 Classes that this machine does not have are had by the kernels that torch and MKL choose, as in
 ``ATEN_CPU_CAPABILITY=default python benchmarks/machines.py ...``. docs/trust.md has the table.
 """
@@ -37,14 +38,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
     parser.add_argument("entries", type=Path, nargs="*")
-    parser.add_argument("--seed-index", type=int, default=0)
+    parser.add_argument("--seed-index", type=int, default=0, help="-1: all seeds")
+    parser.add_argument("--updates", type=int, help="iterations; left out: whole runs")
     parser.add_argument("--arm", choices=("real", "placebo"))
     parser.add_argument("--tasks", nargs="*")
     options = parser.parse_args()
     catalog = Catalog([])
     for entry in options.entries or find_entries(RESULTS):
         for run in chosen(entry, options):
-            row = compare(run, remade(run, entry, catalog))
+            row = compare(run, remade(run, entry, catalog, options.updates))
             with options.out.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row | {"entry": str(entry)}) + "\n")
             print(row["run"], row["lam"], row["curve_items"], flush=True)
@@ -53,17 +55,17 @@ def main() -> None:
 def chosen(entry: Path, options: argparse.Namespace) -> Iterator[Run]:
     for run in load_runs(entry).runs:
         record = run.record
-        wanted = record.seed.index == options.seed_index and options.arm in (None, record.arm)
+        wanted = options.seed_index in (-1, record.seed.index) and options.arm in (None, record.arm)
         if wanted and (not options.tasks or record.task.name in options.tasks):
             yield run
 
 
-def remade(run: Run, entry: Path, catalog: Catalog) -> Trace:
-    """The whole run, made again."""
+def remade(run: Run, entry: Path, catalog: Catalog, updates: int | None) -> Trace:
+    """The run, made again: its first iterations, or all of them."""
     homes = homes_of(load_runs(entry))
     tasks = next(iter(homes.values())).plan["board_tasks"]
     with tempfile.TemporaryDirectory(prefix="crlbench-machines-") as folder:
-        cell = cell_of(run.record, model_of(run), tasks, catalog, Path(folder), None)
+        cell = cell_of(run.record, model_of(run), tasks, catalog, Path(folder), updates)
         ((_, trace),) = replays([cell])
         return trace
 
@@ -72,10 +74,12 @@ def compare(run: Run, trace: Trace) -> dict[str, Any]:
     """What is apart, and by how much."""
     record, ours = run.record, {point.x: point for point in trace.curve}
     pairs = [(p, ours[p.x], run.items(p.items_ref, "curve")) for p in record.curve if p.x in ours]
-    digests = list(zip(run.digests() or (), trace.digests, strict=True))
+    digests = list(zip(run.digests() or (), trace.digests, strict=False))
     whole = trace.whole.get("splits", {})
-    start, bounds = whole["id"]["start"], (record.task.floor, record.task.ceiling)
-    lam = [captured(curve, start, *bounds) for curve in (record.curve, trace.curve)]
+    lam: list[float | None] = [None]
+    if whole:
+        start, bounds = whole["id"]["start"], (record.task.floor, record.task.ceiling)
+        lam = [captured(curve, start, *bounds) for curve in (record.curve, trace.curve)]
     return {
         "run": run.name,
         "track": record.protocol.track,

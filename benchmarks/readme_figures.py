@@ -1,4 +1,4 @@
-"""The learning curves and the findings of README.md, from the committed results.
+"""The learning curves and the findings of README.md, from the present board of `mini`.
 
     python benchmarks/readme_figures.py            # write both
     python benchmarks/readme_figures.py --check    # compare; exit code 1 where one differs
@@ -14,42 +14,43 @@ import math
 import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import combinations
 from pathlib import Path
 from statistics import fmean
 
-from scipy.stats import spearmanr
+from board_pages import read as read_board
+from board_runs import BOARD
+from board_tables.tables import Stored, decided_pairs, passes
 
-from crlbench.base.wording import number
+from crlbench.base.wording import count, number, percent
 from crlbench.pages import svg
 from crlbench.pages.curves import SeedCurve, mean_curve
 from crlbench.pages.frame import budget_ticks, number_ticks, x_axis, y_axis
-from crlbench.pages.svg import BOLD, Scale, color, element, figure, line, text
-from crlbench.verdict.board import Board, summarise_board
-from crlbench.verdict.pairs import paired_axes
-from crlbench.verdict.runs import Run, Runs, load_runs
+from crlbench.pages.svg import BOLD, Scale, color, element, figure, text
+from crlbench.stats.novelty import known_share
+from crlbench.verdict.axes import AxisScore
+from crlbench.verdict.runs import Run
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "leaderboard" / "results" / "mini-543da47d0c99"
 README = ROOT / "README.md"
 PICTURE = ROOT / "docs" / "images" / "learning-curves.svg"
 FIRST, LAST = "<!-- python benchmarks/readme_figures.py -->\n", "<!-- end -->"
 
-PANEL_WIDTH, PANEL_HEIGHT = 400, 262
-HEAD = 38
-LABEL_GAP = 14
+COLUMNS, PANEL_WIDTH, PANEL_HEIGHT = 4, 214, 206
+HEAD, LEGEND = 38, 24
+NAME_WIDTH = 104
+"""Room of a design's name in the legend."""
 
 Line = list[tuple[float, float]]
 """Completions and accuracy at each point."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing, compare")
     options = parser.parse_args(arguments)
-    runs = load_ppo_runs(RESULTS)
-    return update({README: with_findings(README, runs), PICTURE: draw_curves(runs)}, options.check)
+    stored = load_board(BOARD)
+    contents = {README: with_findings(README, stored), PICTURE: draw_curves(stored.runs)}
+    return update(contents, options.check)
 
 
 def update(contents: Mapping[Path, str], check: bool) -> int:
@@ -68,34 +69,22 @@ def read(path: Path) -> str:
     return path.read_bytes().decode("utf-8")
 
 
-def load_ppo_runs(folder: Path) -> Runs:
-    """The runs that rank models: recipe PPO, on one board."""
-    runs = load_runs(folder, "used")
-    return replace(runs, runs=tuple(run for run in runs if run.recipe == "ppo"))
+def load_board(folder: Path) -> Stored:
+    """The stored entries of the board.
+
+    Raises:
+        SystemExit: there are none.
+    """
+    stored = read_board(folder)
+    if stored is None:
+        raise SystemExit(f"{folder}: no entry of the board is stored")
+    return stored
 
 
 # -- findings ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Findings:
-    """The figures that the README states."""
-
-    models: int
-    tasks: int
-    correlation: float
-    """Spearman's rank correlation of Λ with the greedy score before training."""
-    sampled: tuple[float, float]
-    """Sampled score before and after training, mean over models and tasks."""
-    greedy: tuple[float, float]
-    pairs: int
-    decided: int
-    """Pairs with a verdict better or worse on Λ."""
-    uncertain: int
-    """Those among them with an interval over tasks that includes 0."""
-
-
-def with_findings(page: Path, runs: Runs) -> str:
+def with_findings(page: Path, stored: Stored) -> str:
     """The page with its findings computed again.
 
     Raises:
@@ -105,92 +94,80 @@ def with_findings(page: Path, runs: Runs) -> str:
     _, closing, after = rest.partition(LAST)
     if not (opening and closing):
         raise SystemExit(f"{page}: needs the lines {FIRST.strip()} and {LAST}, each once")
-    return before + FIRST + words(compute_findings(runs)) + LAST + after
+    return before + FIRST + words(stored) + LAST + after
 
 
-def compute_findings(runs: Runs) -> Findings:
-    real = [run for run in runs if run.record.arm == "real"]
-    board = summarise_board(runs)
-    efficiency = {entry.model: entry.axes["efficiency"].value for entry in board.entries}
-    starts = mean_by_model(real, "id_greedy", end=False)
-    pairs = len(board.entries) * (len(board.entries) - 1) // 2
-    decided, uncertain = count_verdicts(board)
-    return Findings(
-        models=len(efficiency),
-        tasks=len(board.tasks),
-        correlation=spearmanr([starts[m] for m in efficiency], list(efficiency.values()))[0],
-        sampled=start_and_end(real, "id"),
-        greedy=start_and_end(real, "id_greedy"),
-        pairs=pairs,
-        decided=decided,
-        uncertain=uncertain,
-    )
-
-
-def start_and_end(runs: Sequence[Run], split: str) -> tuple[float, float]:
-    """Scores of a split before and after training, every model and task weighing the same."""
-    start, end = (fmean(mean_by_model(runs, split, end).values()) for end in (False, True))
-    return start, end
-
-
-def mean_by_model(runs: Sequence[Run], split: str, end: bool) -> dict[str, float]:
-    """Mean score of each model, over the means of its tasks."""
-    scores: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for run in runs:
-        measured = run.record.splits[split]
-        scores[run.model][run.record.task.name].append(measured.end if end else measured.start)
-    return {model: fmean(map(fmean, tasks.values())) for model, tasks in scores.items()}
-
-
-def count_verdicts(board: Board) -> tuple[int, int]:
-    """Pairs with a decided verdict on Λ, and how many may turn around on other tasks."""
-    pairs = [paired_axes(a, b)["efficiency"] for a, b in combinations(board.entries, 2)]
-    decided = [pair for pair in pairs if pair.effect.verdict in ("better", "worse")]
-    return len(decided), sum(pair.wider.low <= 0 <= pair.wider.high for pair in decided)
-
-
-def words(found: Findings) -> str:
-    """The findings as a Markdown list."""
-    sampled, greedy = ("{:.3f} to {:.3f}".format(*pair) for pair in (found.sampled, found.greedy))
+def words(stored: Stored) -> str:
+    """The findings as a Markdown list; means over designs and tasks."""
+    parts = [p for e in stored.first if e.novelty for p in e.novelty.tasks.values()]
+    known = known_share(parts)
+    greedy = [number(stored.mean("id_greedy", end)) for end in (False, True)]
+    arms = [
+        number(mean_score(scores))
+        for scores in (
+            [e.lam for e in stored.first],
+            [e.mode.lam for e in stored.first if e.mode],
+            [e.placebo.lam for e in stored.first if e.placebo],
+        )
+    ]
+    most, first, last = passes(stored.first, "id")[-1]
+    designs, whole = len(stored.expected) - len(stored.missing), len(stored.expected)
+    decided, pairs, beyond = decided_pairs(stored, "efficiency")
     return (
-        "1. **The start predicts the ranking.** Greedy accuracy before training orders the\n"
-        f"   {found.models} models by Λ: rank correlation {found.correlation:.2f}.\n"
-        "2. **Training raises sampled accuracy, not greedy accuracy.** Sampled accuracy goes from\n"
-        f"   {sampled}, greedy accuracy from {greedy}.\n"
-        f"3. **The order may not hold on other tasks.** {found.decided} of {found.pairs} pairs of "
-        "models differ in Λ, each pair\n"
-        f"   tested alone on these {found.tasks} tasks. "
-        f"For {found.uncertain} of the {found.decided}, the 95 % interval for similar tasks\n"
-        "   that were not run includes 0.\n"
+        f"1. **{percent(None if known is None else 1 - known, 0)} of what is learned is new.** It "
+        "comes from problems that the start model answers\n"
+        f"   wrongly when decoded greedily. Greedy accuracy goes from {greedy[0]} to {greedy[1]}.\n"
+        f"2. **The labels teach it.** Λ is {arms[0]} with the task's rewards, {arms[1]} when the "
+        "model is paid for its own\n"
+        f"   likeliest answers, and {arms[2]} when rewards ignore the answer.\n"
+        f"3. **No more problems come within reach.** At least one of {most} samples is right for "
+        f"{number(first)} of\n"
+        f"   the problems before training, and for {number(last)} after.\n"
+        f"4. **Who learns fastest**: {designs} of {whole} designs are measured. {decided} of "
+        f"{count(pairs, 'pair')} differ in Λ_new,\n"
+        f"   and {beyond} beyond these {count(len(stored.board.tasks), 'task')}.\n"
     )
+
+
+def mean_score(scores: Sequence[AxisScore]) -> float | None:
+    """The mean of those that have a value; None without one."""
+    values = [score.value for score in scores if score.value is not None]
+    return fmean(values) if values else None
 
 
 # -- learning curves -----------------------------------------------------------------------------
 
 
-def draw_curves(runs: Runs) -> str:
-    """One panel a task, one line a model, as the text of an SVG file."""
+def draw_curves(runs: Sequence[Run]) -> str:
+    """One panel a task, one line a design, as the text of an SVG file."""
     lines = compute_lines(runs)
     panels = sorted({task for task, _ in lines})
     models = sorted({model for _, model in lines})
-    height = HEAD + PANEL_HEIGHT * math.ceil(len(panels) / 2)
+    width = COLUMNS * PANEL_WIDTH
+    per_row = width // NAME_WIDTH
+    head = HEAD + LEGEND * math.ceil(len(models) / per_row)
+    height = head + PANEL_HEIGHT * math.ceil(len(panels) / COLUMNS)
     title = "Sampled accuracy during training with PPO: mean of the seeds of each model"
     paper = f"fill:{color('paper')}"
-    parts = [element("rect", x=0, y=0, width=2 * PANEL_WIDTH, height=height, style=paper)]
+    parts = [element("rect", x=0, y=0, width=width, height=height, style=paper)]
     parts.append(text(12, 22, title, style=f"{BOLD};font-size:15px"))
+    for index, model in enumerate(models):
+        x, y = 12 + index % per_row * NAME_WIDTH, HEAD + index // per_row * LEGEND
+        parts.append(svg.polyline([(x, y + 6), (x + 18, y + 6)], stroke_of(index)))
+        name = model.removeprefix("tiny2-")
+        parts.append(text(x + 23, y + 10, name, style="font-size:12px"))
     for place, task in enumerate(panels):
-        x, y = place % 2 * PANEL_WIDTH, HEAD + place // 2 * PANEL_HEIGHT
+        x, y = place % COLUMNS * PANEL_WIDTH, head + place // COLUMNS * PANEL_HEIGHT
         panel = draw_panel(task, [lines[task, model] for model in models], models)
         parts.append(element("g", *panel, transform=f"translate({x} {y})"))
     described = " ".join(
         f"{task}: " + ", ".join(f"{m} {number(lines[task, m][-1][1], 2)}" for m in models) + "."
         for task in panels
     )
-    picture = figure(title, f"Ends. {described}", height, *parts, width=2 * PANEL_WIDTH)
-    return picture + "\n"
+    return figure(title, f"Ends. {described}", height, *parts, width=width) + "\n"
 
 
-def compute_lines(runs: Runs) -> dict[tuple[str, str], Line]:
+def compute_lines(runs: Sequence[Run]) -> dict[tuple[str, str], Line]:
     """The mean learning curve of each task and model.
 
     Raises:
@@ -211,28 +188,26 @@ def compute_lines(runs: Runs) -> dict[tuple[str, str], Line]:
 
 
 def draw_panel(task: str, lines: Sequence[Line], models: Sequence[str]) -> list[str]:
-    """The axes of a task, and a labelled line for each model."""
-    left, right, upper, lower = 40, 270, 26, 204
+    """The axes of a task, and a line for each model."""
+    left, right, upper, lower = 36, 186, 26, 150
     budget = lines[0][-1][0]
     x, y = Scale(0, budget, left, right), Scale(0, 1, lower, upper)
-    parts = [
+    return [
         text(left, 15, task, style=BOLD),
         y_axis(y, left, right, number_ticks(0, 1)),
         x_axis(x, lower, budget_ticks(budget), caption="completions"),
+        *(
+            svg.polyline([(x(a), y(b)) for a, b in points], stroke_of(index), model)
+            for index, (model, points) in enumerate(zip(models, lines, strict=True))
+        ),
     ]
-    ends = [y(points[-1][1]) for points in lines]
-    labels = svg.spread(ends, LABEL_GAP, upper, lower)
-    for index, (model, points) in enumerate(zip(models, lines, strict=True)):
-        hue = svg.series_color(index)
-        stroke = f"stroke:{hue};stroke-width:2;stroke-linejoin:round"
-        # The next dash pattern tells lines of one colour apart.
-        dash = svg.DASHES[index // len(svg.SERIES) % len(svg.DASHES)]
-        stroke += f";stroke-dasharray:{dash or 'none'}"
-        parts.append(svg.polyline([(x(a), y(b)) for a, b in points], stroke, model))
-        parts.append(line(right, ends[index], right + 14, labels[index], f"stroke:{hue}"))
-        label = model.removeprefix("tiny-")
-        parts.append(text(right + 17, labels[index] + 4, label, style=f"fill:{hue};font-size:12px"))
-    return parts
+
+
+def stroke_of(index: int) -> str:
+    """The style of a design's line. The next dash pattern tells lines of one colour apart."""
+    dash = svg.DASHES[index // len(svg.SERIES) % len(svg.DASHES)]
+    hue = svg.series_color(index)
+    return f"stroke:{hue};stroke-width:2;stroke-linejoin:round;stroke-dasharray:{dash or 'none'}"
 
 
 if __name__ == "__main__":

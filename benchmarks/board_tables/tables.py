@@ -6,7 +6,6 @@ designs gives the same tables, below a line that says what is missing.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
 
@@ -112,7 +111,7 @@ def learned(stored: Stored) -> str:
     rows += [
         [f"pass@{k}, {split.upper()}", number(start), number(end)]
         for split in ("id", "hard")
-        for k, start, end in _passes(stored.first, split)
+        for k, start, end in passes(stored.first, split)
     ]
     parts = [p for e in stored.first if e.novelty for p in e.novelty.tasks.values()]
     known, new = fmean(p.known for p in parts), fmean(p.new for p in parts)
@@ -131,7 +130,8 @@ def learned(stored: Stored) -> str:
     return f"{table(heads, rows)}\n\n{text}"
 
 
-def _passes(entries: Sequence[Entry], split: str) -> list[tuple[int, float, float]]:
+def passes(entries: Sequence[Entry], split: str) -> list[tuple[int, float, float]]:
+    """k, and pass@k before and after training: means over designs and tasks, by rising k."""
     found: dict[int, list[tuple[float, float]]] = {}
     for entry in entries:
         for of_task in (entry.novelty.passes.values() if entry.novelty else ()):
@@ -189,17 +189,23 @@ def pairs(stored: Stored) -> str:
     rows = []
     for axis, words in _AXES.items():
         of_axis = _pairs(stored, axis)
-        decided = [p for p in of_axis if p.call in ("better", "worse")]
-        calls = Counter(pair.call for pair in of_axis)
-        beyond = [p for p in decided if p.wider and not p.wider.low <= 0 <= p.wider.high]
+        decided, total, beyond = decided_pairs(stored, axis)
+        equivalent = sum(pair.call == "equivalent" for pair in of_axis)
         rows.append([
-            words, str(len(of_axis)), str(len(decided)), str(calls["equivalent"]),
-            str(len(of_axis) - len(decided) - calls["equivalent"]),
-            str(sum(pair.stays for pair in of_axis)), str(len(beyond)),
+            words, str(total), str(decided), str(equivalent), str(total - decided - equivalent),
+            str(sum(pair.stays for pair in of_axis)), str(beyond),
         ])
     heads = ("axis", "pairs", "better or worse", "equivalent", "undecided",
              "stay at a false-discovery rate of 5 %", "better or worse on similar tasks too")
     return table(heads, rows)
+
+
+def decided_pairs(stored: Stored, axis: Axis) -> tuple[int, int, int]:
+    """Pairs with a verdict better or worse, all pairs, and those decided beyond these tasks."""
+    of_axis = _pairs(stored, axis)
+    decided = [pair for pair in of_axis if pair.call in ("better", "worse")]
+    beyond = [p for p in decided if p.wider and not p.wider.low <= 0 <= p.wider.high]
+    return len(decided), len(of_axis), len(beyond)
 
 
 _AXES: dict[Axis, str] = {
@@ -335,32 +341,32 @@ def choices(stored: Stored) -> str:
     ranking = stored.ranking("efficiency").ranking
     top = [s.model for s in ranking.standings if s.tier == 1]
     names = {row.name: row.display_name for row in _rows(stored, "efficiency")}
-    decided = [p for p in _pairs(stored, "efficiency") if p.call in ("better", "worse")]
-    beyond = [p for p in decided if p.wider and not p.wider.low <= 0 <= p.wider.high]
+    decided, _, beyond = decided_pairs(stored, "efficiency")
     leaders = "No rank yet."
     if top:
         leaders = f"Highest: `{names[top[0]]}`."
         if rest := [f"`{names[name]}`" for name in top[1:]]:
             leaders += f" In its tier, not known to be slower: {listed(rest, 8)}."
     designs = stored.ranking("efficiency").designs
-    about = "one checkpoint each, so nothing is known of designs"
+    about = "No: the rows are one checkpoint each."
     if designs is not None and designs.kind == "designs":
-        about = "designs, each over its checkpoints"
+        about = "Yes: the rows are designs, each over its checkpoints."
     calm, stress = [_tally(stored, arm) for arm in ("real", "stress")]
-    passes = {k: (a, b) for k, a, b in _passes(stored.first, "id")}
-    most = max(passes, default=0)
+    reached = {k: (a, b) for k, a, b in passes(stored.first, "id")}
+    most = max(reached, default=0)
     rows = [
         ["Which one learns fastest?", leaders],
-        ["Is that known of the design?", f"The rows are {about}."],
+        ["Is that known of the design?", about],
         ["Is that known on other tasks?",
-         f"{len(beyond)} of {len(decided)} decided pairs have an interval over similar tasks "
-         "without 0."],
+         f"Of {beyond} of the {count(decided, 'pair')} that are decided here, by an interval over "
+         "similar tasks without 0." if decided else "No: no pair is decided even on these tasks."],
         ["Does greedy decoding gain?",
          f"Greedy {number(stored.mean('id_greedy', False))} to "
          f"{number(stored.mean('id_greedy', True))}, sampled {number(stored.mean('id', False))} "
          f"to {number(stored.mean('id', True))}."],
         ["Does training add answers?",
-         f"pass@{most} goes from {number(passes[most][0])} to {number(passes[most][1])}."
+         f"At least one of {most} samples is right for {number(reached[most][0])} of the problems "
+         f"before, and for {number(reached[most][1])} after."
          if most else "No draws are stored."],
         ["Does a model break at three times the rate?",
          f"{stress} runs failed, and {calm} at the track's rate."],

@@ -100,10 +100,10 @@ def discovery(line: Discovery | None) -> str:
     if line is None or not line.tests:
         return ""
     parts = [
-        f"{stay} of {count(every, what, whats)}"
-        for stay, every, what, whats in (
-            (line.differ_stay, line.differ, "verdict of a difference", "verdicts of a difference"),
-            (line.equivalent_stay, line.equivalent, "of equivalence", "of equivalence"),
+        f"{stay} of {count(every, 'verdict')} {what}"
+        for stay, every, what in (
+            (line.differ_stay, line.differ, "of a difference"),
+            (line.equivalent_stay, line.equivalent, "of equivalence"),
         )
         if every
     ]

@@ -51,6 +51,8 @@ class Band:
     """Loss of a step once a draw has moved."""
     figure: float
     """A figure of an iteration with the same tokens; relative above 1."""
+    step: float
+    """The same of a figure in :data:`OF_STEP`."""
     share: float
     """Completions of a digested iteration that may be others, beyond :data:`FEW`: it bounds mean
     scores and tokens."""
@@ -79,6 +81,7 @@ BANDS = {
         loss=1e-4,
         moved_loss=0.1,
         figure=1e-3,
+        step=1e-3,
         share=0.01,
         evaluation=0.3,
         tokens=0.15,
@@ -91,6 +94,7 @@ BANDS = {
         loss=0.02,
         moved_loss=0.3,
         figure=0.1,
+        step=0.1,
         share=0.05,
         evaluation=0.3,
         tokens=0.15,
@@ -100,8 +104,16 @@ BANDS = {
 }
 """Bands by the precision of the track."""
 
-SOLVED = 0.12
-"""Λ where a step is the solution of a linear system, which amplifies rounding (TRPO)."""
+OF_STEP = frozenset({
+    "approx_kl", "approx_kl_k1", "approx_kl_k2", "clip_fraction", "entropy", "ess", "loss",
+    "policy_loss", "ratio_max", "ratio_p01", "ratio_p50", "ratio_p99", "update_norm",
+})  # fmt: skip
+"""Figures of an iteration that follow its step. The others, such as the norm of the gradient, are
+known before it."""
+
+SOLVED = {"captured": 0.12, "loss": 0.03, "step": 0.3}
+"""Limits where a step is the solution of a linear system (TRPO). It amplifies rounding, and a line
+search then takes one length of step or the next."""
 
 
 def band_of(precision: str, solved: bool) -> Band:
@@ -112,4 +124,7 @@ def band_of(precision: str, solved: bool) -> Band:
         solved: whether the recipe's step is the solution of a linear system.
     """
     band = BANDS[precision]
-    return replace(band, learned_draw=None, captured=SOLVED) if solved else band
+    if not solved:
+        return band
+    wider = {name: max(limit, getattr(band, name)) for name, limit in SOLVED.items()}
+    return replace(band, learned_draw=None, **wider)

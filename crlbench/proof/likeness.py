@@ -29,7 +29,7 @@ from crlbench.contract.records import (
     RunRecord,
 )
 from crlbench.disk.names import POLICY_NAME
-from crlbench.proof.bands import FEW, LATER, LEARNED_REWARD, UNTAUGHT_LOSS, Band
+from crlbench.proof.bands import FEW, LATER, LEARNED_REWARD, OF_STEP, UNTAUGHT_LOSS, Band
 from crlbench.proof.facts import describe_status
 from crlbench.proof.replay import WHOLE, Trace
 from crlbench.proof.start_answers import START, start_within
@@ -284,7 +284,8 @@ class _Beside:
             limit = LEARNED_REWARD if self.learned else 0.0
             return gap is not None and gap <= limit * size
         if self._strict(update):
-            return gap is not None and gap <= self.band.figure * size
+            limit = self.band.step if name in OF_STEP else self.band.figure
+            return gap is not None and gap <= limit * size
         early = update <= DIGESTED_ITERATIONS
         if name == "score" and early:
             limit = self.band.mean(self.rows)

@@ -2,20 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 
 from crlbench.base import wording
+from crlbench.contract.arms import CONTROL_SEEDS
+from crlbench.verdict.census import PROVISIONAL_SEEDS
+
+Cost = Mapping[str, float | None]
+"""``seconds`` of one seed of all tasks, and ``memory`` of a run, of an entry's brief."""
 
 
-def cost_words(cost: Mapping[str, float | None]) -> str:
+def cost_words(cost: Cost) -> str:
     """``21 min, 2.41 GB``: of one seed of all tasks, and of a run; a dash where nothing is known.
 
     Args:
         cost: of an entry, as its brief has it.
     """
+    return ", ".join(_parts(cost)) or wording.NONE
+
+
+def seed_cost(cost: Cost, tasks: int, hardware: str | None) -> str:
+    """``One seed of all 8 tasks: 5.7 min on cpu, 1.06 GB of memory.``; empty where nothing is
+    known.
+
+    Args:
+        cost: of an entry, as its brief has it.
+        tasks: that one seed is of.
+        hardware: class of the machine that made the result.
+    """
     seconds, memory = cost["seconds"], cost["memory"]
-    parts = [] if memory is None else [wording.memory(memory)]
-    if seconds is not None:
-        minutes = seconds / 60
-        parts.insert(0, f"{wording.number(minutes, 0 if minutes >= 10 else 1)} min")
-    return ", ".join(parts) or wording.NONE
+    if seconds is None and memory is None:
+        return ""
+    of = {1: "its task", 2: "both tasks"}.get(tasks, f"all {tasks} tasks")
+    time = "" if seconds is None else f"{_time(seconds)}{_on(hardware)}"
+    room = "" if memory is None else f"{wording.memory(memory)} of memory"
+    return f"One seed of {of}: {', '.join(filter(None, (time, room)))}."
+
+
+def rank_cost(cost: Cost, controls: Sized) -> str:
+    """What a provisional rank on all axes takes, one run after the other; empty where no time is
+    known.
+
+    Args:
+        controls: arms that it needs beside the real one.
+    """
+    seconds = cost["seconds"]
+    if seconds is None:
+        return ""
+    seeds = PROVISIONAL_SEEDS + CONTROL_SEEDS * len(controls)
+    time = _time(seconds * seeds)
+    return f"A provisional rank, {seeds} such seeds with the control arms: {time}."
+
+
+def _on(hardware: str | None) -> str:
+    return "" if hardware is None else " on a CPU" if hardware == "cpu" else f" on {hardware}"
+
+
+def _parts(cost: Cost) -> list[str]:
+    seconds, memory = cost["seconds"], cost["memory"]
+    parts = [] if seconds is None else [_time(seconds)]
+    return parts if memory is None else [*parts, wording.memory(memory)]
+
+
+def _time(seconds: float) -> str:
+    """Seconds, minutes, or hours from two of them on."""
+    minutes = seconds / 60
+    if minutes < 1:
+        return f"{wording.number(seconds, 0)} s"
+    if minutes >= 120:
+        return f"{wording.number(minutes / 60, 1)} h"
+    return f"{wording.number(minutes, 0 if minutes >= 10 else 1)} min"

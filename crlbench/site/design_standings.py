@@ -98,11 +98,16 @@ def of_designs(designs: AxisDesigns) -> str:
 
 
 def elsewhere(designs: AxisDesigns, first: str, behind: Sequence[str]) -> str:
-    """Of how many rows of lower tiers the first is ahead on other tasks, in a sentence.
+    """Of how many rows of lower tiers the first is ahead on other tasks, in a sentence; where all
+    tie, its possible ranks there.
 
     Args:
         behind: rows of lower tiers.
     """
+    where = "On similar tasks that were not run"
+    ranks = {} if designs.task_ranks is None else designs.task_ranks.ranks
+    if not behind and len(ranks) > 1 and first in ranks:
+        return f"{where}, it may rank {say.ranks(*ranks[first])} of {len(ranks)}."
     pairs = {frozenset((pair.first, pair.second)): pair for pair in designs.pairs}
     found = [pair for name in behind if (pair := pairs.get(frozenset((first, name)))) is not None]
     known = [pair for pair in found if pair.wider is not None]
@@ -110,7 +115,6 @@ def elsewhere(designs: AxisDesigns, first: str, behind: Sequence[str]) -> str:
         return ""
     ahead = [_other(pair, first) for pair in known if _is_ahead(pair, first)]
     names = {row.name: row.display_name for row in designs.rows}
-    where = "On similar tasks that were not run"
     if not ahead:
         return f"{where}, it is not known to be ahead of any of the {len(known)} in lower tiers."
     listed = wording.listed([names[name] for name in ahead], 4)

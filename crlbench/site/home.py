@@ -10,6 +10,7 @@ from crlbench.contract.verification import PROOFS
 from crlbench.disk.hashing import digest
 from crlbench.site.design_standings import incomplete
 from crlbench.site.designs import has_designs
+from crlbench.site.entering import ways_in
 from crlbench.site.facets import format_count, model_size
 from crlbench.site.leaders import describe_carrying, size_leaders
 from crlbench.site.pages import Keyed, Made, Page, board_path
@@ -86,6 +87,7 @@ def _page(
             "incomplete": incomplete(board, recipe),
             "rows": len(group_entries(stored.entries(recipe))),
             "arms": ",".join(board.rules.arms),
+            "ways": ways_in() if front else [],
             "track": "" if track is None else track.summary[:1].lower() + track.summary[1:],
         },
         section="board",

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from crlbench.base import wording
 from crlbench.pages import words
-from crlbench.site.costs import cost_words
+from crlbench.site.costs import rank_cost, seed_cost
 from crlbench.site.design_standings import axis_designs, of_designs
 from crlbench.site.facets import brief_name, model_size
 from crlbench.site.models import Model, models
@@ -25,7 +25,7 @@ CLASSES = (
     (3.05e6, "Up to 3M"),
     (0.1e9, "3M to 100M"),
     (0.55e9, "100M to 0.5B"),
-    (1e9, "0.5B to 1B"),
+    (1e9, "0.6B to 1B"),
     (float("inf"), "1B and more"),
 )
 """Upper ends of the classes, in parameters; half a billion is a name for up to 0.55."""
@@ -173,8 +173,8 @@ def _lines(stored: StoredBoard, entry: Entry) -> Iterator[str]:
     tasks = list(entry.task_names)
     over = tasks[0] if len(tasks) == 1 else f"{len(tasks)} tasks"
     yield f"On {over}, {wording.count(entry.n, 'seed')}: {', '.join(parts) or 'no score'}."
-    if (cost := cost_words(brief["cost"])) != wording.NONE:
-        yield f"Cost a seed: {cost}."
+    if cost := seed_cost(brief["cost"], len(tasks), stored.board.hardware):
+        yield f"{cost} {rank_cost(brief['cost'], stored.board.rules.arms[1:])}".strip()
 
 
 def _waiting(waiting: Sequence[Model]) -> str:

@@ -12,7 +12,6 @@ from itertools import groupby
 from typing import Any
 
 from crlbench.base import wording
-from crlbench.contract.arms import Arm
 from crlbench.contract.model_card import ModelCard
 from crlbench.contract.records import Subject
 from crlbench.disk.hashing import digest
@@ -21,6 +20,7 @@ from crlbench.pages.page_axes import place
 from crlbench.site.article import article, entry_page, rivals
 from crlbench.site.citing import cite_model
 from crlbench.site.costs import cost_words
+from crlbench.site.entering import way_in
 from crlbench.site.facets import badge_words, format_count, precision
 from crlbench.site.families import families
 from crlbench.site.pages import Keyed, Made, Page, model_json_path, model_path, recipes_path
@@ -29,12 +29,8 @@ from crlbench.site.recipes import list_compared_models
 from crlbench.site.source import Site, StoredBoard
 from crlbench.verdict.axes import AXES, AXIS_WORDS, Axis
 from crlbench.verdict.entry import Entry
-from crlbench.verdict.protocols import RULES
-from crlbench.verdict.resources import known_track
 
 INDEX = "models/index.html"
-TRACK = "mini"
-"""Where a model without results is measured first."""
 OTHER_CONDITIONS = "Other conditions, never ranked"
 """Title over results of the open division, such as other learning rates."""
 Facts = list[tuple[str, str]]
@@ -208,8 +204,7 @@ def _page(
             "changed": _describe_change(model),
             "axes": [(_signs(model, axis), AXIS_WORDS[axis].capitalize()) for axis in AXES],
             "rows": _group_rows(model, leading),
-            "track": TRACK,
-            "arms": ",".join(("real", *_needed_arms())),
+            "way": way_in(model.size),
             "recipes": _recipes(model, recipe_pages),
             "citation": cite_model(
                 model.slug,
@@ -254,12 +249,6 @@ def _leading(model: Model) -> list[tuple[StoredBoard, Entry]]:
         order = pairs[0][0].recipes
         chosen_entries.append(min(pairs, key=lambda pair: order.index(pair[1].recipe)))
     return chosen_entries
-
-
-def _needed_arms() -> tuple[Arm, ...]:
-    """Control arms that a rank on the first track needs."""
-    track = known_track(TRACK)
-    return () if track is None else RULES[track.protocol].needed
 
 
 def _row(stored: StoredBoard, entry: Entry) -> dict[str, Any]:

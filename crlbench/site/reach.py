@@ -146,7 +146,8 @@ def describe_sharpening(entries: Sequence[Brief]) -> tuple[str, str]:
         return "", ""
     change = " → ".join(map(wording.number, greedy))
     gain, new = sampled[1] - sampled[0], greedy[1] - greedy[0]
-    about = f"Sampled score: {' → '.join(map(wording.number, sampled))}. "
+    of = f"mean of {len(entries)} entries, " if len(entries) > 1 else ""
+    about = f"Sampled score, {of}{' → '.join(map(wording.number, sampled))}. "
     if gain > 0 and new < SHARPENED * gain:
         return change, f"{about}RL here mostly sharpens what these models already know."
     return change, f"{about}RL here also changes what these models find likeliest."

@@ -17,7 +17,7 @@ from crlbench.pages.svg import HALO, Scale, color, element, stroke, text
 from crlbench.stats.intervals import Interval
 
 WIDTH, HEIGHT = svg.WIDTH, 252
-LEFT, RIGHT, UPPER, BASE = 30, 352, 14, 212
+LEFT, RIGHT, UPPER, BASE = 38, 352, 14, 212
 """Ends of the axes."""
 EDGE = 0.06
 """Room at both ends of an axis, as a share of it."""

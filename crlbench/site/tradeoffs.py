@@ -17,6 +17,8 @@ from crlbench.stats.pareto import pareto_front
 
 LEAST = 2
 """Points of a chart; one alone says nothing of a trade-off."""
+LEAST_RATIO = 1.25
+"""Of the highest cost to the lowest; closer ones are of one size, and a front would be noise."""
 MOST_NAMED = 60
 """Points of a chart. Of more, those on the front alone have names, which a keyboard visits."""
 
@@ -79,7 +81,7 @@ AXES = (
 
 
 def tradeoffs(panel: Panel) -> list[Tradeoff]:
-    """The charts of one axis of a board: those that have enough entries, which differ in cost.
+    """The charts of one axis of a board: those that have enough entries, whose costs differ.
 
     Rows that lack tasks are left out, because their scores are on another scale. The front is that
     of the ranked rows; where nothing ranks, of all that are drawn.
@@ -96,7 +98,7 @@ def _tradeoff(panel: Panel, axis: _Axis) -> Tradeoff | None:
         if (cost := _cost(row, axis)) and row.score.value is not None
     ]
     known.sort(key=lambda one: (one[0], -one[1], one[2].name))
-    if len(known) < LEAST or len({cost for cost, _, _ in known}) == 1:
+    if len(known) < LEAST or known[-1][0] < LEAST_RATIO * known[0][0]:
         return None
     judged = [one for one in known if one[2].tier is not None] or known
     on_front = pareto_front([cost for cost, _, _ in judged], [value for _, value, _ in judged])

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 import readme_figures
-from readme_figures import PICTURE, README, RESULTS
-
-from crlbench.verdict.runs import Runs
+from board_tables.tables import Stored
+from readme_figures import BOARD, PICTURE, README
 
 
 @pytest.fixture(scope="module")
-def runs() -> Runs:
-    return readme_figures.load_ppo_runs(RESULTS)
+def stored() -> Stored:
+    return readme_figures.load_board(BOARD)
 
 
 @pytest.mark.slow
@@ -23,24 +23,38 @@ def test_the_readme_and_its_picture_are_those_of_the_results() -> None:
     assert f"]({PICTURE.relative_to(README.parent)})" in readme_figures.read(README)
 
 
-def test_the_picture_has_a_line_for_each_model_and_task(runs: Runs) -> None:
-    lines = readme_figures.compute_lines(runs)
-    picture = readme_figures.draw_curves(runs)
-    assert len(lines) == 44
-    for model in {model for _, model in lines}:
-        assert picture.count(f"<title>{model}</title>") == 4
+def test_the_picture_has_a_line_for_each_model_and_task(stored: Stored) -> None:
+    lines = readme_figures.compute_lines(stored.runs)
+    picture = readme_figures.draw_curves(stored.runs)
+    models = {model for _, model in lines}
+    assert models == {entry.slug for entry in stored.first}
+    assert len(lines) == 8 * len(models)
+    for model in models:
+        assert picture.count(f"<title>{model}</title>") == 8
 
 
-def test_a_mean_curve_is_that_of_all_seeds(runs: Runs) -> None:
+def test_a_mean_curve_is_that_of_all_seeds(stored: Stored) -> None:
     own = [
         run.record.curve[-1].score
-        for run in runs
+        for run in stored.runs
         if run.record.arm == "real"
-        and (run.record.subject.slug, run.record.task.name) == ("tiny-gemma", "addition")
+        and (run.record.subject.slug, run.record.task.name) == ("tiny2-llama", "addition")
     ]
-    assert len(own) == 10
-    end = readme_figures.compute_lines(runs)["addition", "tiny-gemma"][-1][1]
-    assert end == pytest.approx(sum(own) / 10)
+    assert len(own) == 5
+    end = readme_figures.compute_lines(stored.runs)["addition", "tiny2-llama"][-1][1]
+    assert end == pytest.approx(fmean(own))
+
+
+def test_findings_hold_the_scores_of_the_arms(stored: Stored) -> None:
+    """Each mean beside the records' own: final greedy scores, and Λ with the labels and without."""
+    said = readme_figures.words(stored)
+    greedy = [
+        run.record.splits["id_greedy"].end for run in stored.runs if run.record.arm == "real"
+    ]
+    assert f" to {fmean(greedy):.2f}." in said
+    lams = [entry.lam.value for entry in stored.first]
+    assert f"Λ is {fmean(lams):.2f} with the task's rewards" in said
+    assert f"{len(stored.first)} of 8 designs are measured" in said
 
 
 def test_check_names_a_page_whose_number_is_another(
@@ -48,26 +62,31 @@ def test_check_names_a_page_whose_number_is_another(
 ) -> None:
     page, picture = tmp_path / "README.md", tmp_path / "curves.svg"
     expected = {page: readme_figures.read(README), picture: readme_figures.read(PICTURE)}
-    page.write_text(expected[page].replace("rank correlation 0.", "rank correlation 1."))
-    picture.write_text(expected[picture])
+    page.write_text(expected[page].replace("Λ is 0.", "Λ is 1."), encoding="utf-8")
+    picture.write_text(expected[picture], encoding="utf-8")
     assert readme_figures.update(expected, check=True) == 1
     assert f"{page}: differs from the results" in capsys.readouterr().out
-    assert "rank correlation 1." in page.read_text()
+    assert "Λ is 1." in page.read_text(encoding="utf-8")
     assert readme_figures.update(expected, check=False) == 0
     assert capsys.readouterr().out == f"{page}: written\n"
     assert readme_figures.update(expected, check=True) == 0
 
 
-def test_a_page_without_a_place_for_findings_is_refused(runs: Runs, tmp_path: Path) -> None:
+def test_a_page_without_a_place_for_findings_is_refused(stored: Stored, tmp_path: Path) -> None:
     page = tmp_path / "README.md"
     page.write_text("# crlbench\n")
     with pytest.raises(SystemExit, match="README.md: needs the lines <!-- python"):
-        readme_figures.with_findings(page, runs)
+        readme_figures.with_findings(page, stored)
 
 
-def test_seeds_on_different_grids_are_refused(runs: Runs) -> None:
-    first = next(run for run in runs if run.record.arm == "real")
+def test_a_board_without_entries_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="no entry of the board is stored"):
+        readme_figures.load_board(tmp_path / "none")
+
+
+def test_seeds_on_different_grids_are_refused(stored: Stored) -> None:
+    first = next(run for run in stored.runs if run.record.arm == "real")
     shorter = first.record.model_copy(update={"curve": first.record.curve[:-1]})
-    mixed = replace(runs, runs=(*runs.runs, replace(first, record=shorter)))
-    with pytest.raises(SystemExit, match="curves on different grids have no mean: tiny-"):
+    mixed = [*stored.runs, replace(first, record=shorter)]
+    with pytest.raises(SystemExit, match="curves on different grids have no mean: tiny2-"):
         readme_figures.compute_lines(mixed)

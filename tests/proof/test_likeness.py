@@ -175,6 +175,33 @@ def test_figures_of_the_same_tokens(run: Run, name: str, by: float, within: bool
     assert found[f"health.{name}"].within is within
 
 
+@pytest.mark.parametrize(
+    ("name", "by", "within"),
+    [
+        ("entropy", 0.1, True),
+        ("entropy", 2.0, False),
+        ("ratio_max", 0.25, True),
+        ("grad_norm", 2e-3, False),
+        ("score", 0.01, False),
+    ],
+)
+def test_a_solved_step_rounds_more_than_what_is_known_before_it(
+    run: Run, name: str, by: float, within: bool
+) -> None:
+    trace = replayed(run, health=column(run, name, by, place=0))
+    assert beside(stored(run), trace, SOLVED)[f"health.{name}"].within is within
+    assert not beside(stored(run), trace, FP32)[f"health.{name}"].within
+
+
+@pytest.mark.parametrize(("by", "within"), [(0.02, True), (0.05, False)])
+def test_the_loss_of_a_solved_step(run: Run, by: float, within: bool) -> None:
+    losses = list(run.digests()[0].losses)
+    losses[0] = (float.fromhex(losses[0]) + by).hex()
+    trace = replayed(run, **digests(run, 1, losses=losses))
+    assert beside(stored(run), trace, SOLVED)["losses[0]"].within is within
+    assert not beside(stored(run), trace, FP32)["losses[0]"].within
+
+
 @pytest.mark.parametrize(("share", "within"), [(0.2, True), (0.5, False)])
 def test_scores_of_few_completions(run: Run, share: float, within: bool) -> None:
     moved = digests(run, 2, completions="0" * 64)

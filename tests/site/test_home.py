@@ -20,7 +20,7 @@ from crlbench.pages.table import Cell
 from crlbench.pages.words import measured
 from crlbench.site import facets, figures, home
 from crlbench.site.build import build
-from crlbench.site.costs import cost_words
+from crlbench.site.costs import cost_words, rank_cost, seed_cost
 from crlbench.site.reading import read_site
 from crlbench.site.source import Site, StoredBoard, in_order
 from crlbench.site.standings import Panel, _luck, standings
@@ -165,9 +165,22 @@ def test_costs_are_those_of_the_records(site: Site, panels: Mapping[str, Panel])
                 memory.append(volatile.get("peak_memory_bytes"))
         seconds = sum(map(fmean, by_task.values()))
         assert row.cells["cost"].value == pytest.approx(seconds)
-        assert set(memory) == {None} and row.cells["cost"].text.endswith(" min")
+        assert set(memory) == {None} and row.cells["cost"].text.endswith(" s")
     assert cost_words({"seconds": 102.0, "memory": 782e6}) == "1.7 min, 782 MB"
     assert cost_words({"seconds": None, "memory": None}) == wording.NONE
+    assert cost_words({"seconds": 41.0, "memory": None}) == "41 s"
+
+
+def test_the_cost_of_a_seed_and_of_a_rank_is_said_in_full() -> None:
+    cost = {"seconds": 342.0, "memory": 1.06e9}
+    one = "One seed of all 8 tasks: 5.7 min on a CPU, 1.06 GB of memory."
+    assert seed_cost(cost, 8, "cpu") == one
+    assert rank_cost(cost, ("placebo", "mode", "stress")) == (
+        "A provisional rank, 14 such seeds with the control arms: 80 min."
+    )
+    assert seed_cost({"seconds": 9000.0, "memory": None}, 1, None) == "One seed of its task: 2.5 h."
+    nothing = {"seconds": None, "memory": None}
+    assert seed_cost(nothing, 8, "cpu") == rank_cost(nothing, ("placebo",)) == ""
 
 
 def test_a_curve_is_the_mean_over_tasks_and_seeds(site: Site, panels: Mapping[str, Panel]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ TASKS = ("addition", "counting")
 
 def test_every_number_of_parameters_has_one_class():
     sizes = {3_000_000: "Up to 3M", 15_000_000: "3M to 100M", 135_000_000: "100M to 0.5B"}
-    sizes |= {494_000_000: "100M to 0.5B", 600_000_000: "0.5B to 1B", 1_500_000_000: "1B and more"}
+    sizes |= {494_000_000: "100M to 0.5B", 600_000_000: "0.6B to 1B", 1_500_000_000: "1B and more"}
     assert {size: leaders.size_class(size) for size in sizes} == sizes
 
 
@@ -28,7 +29,12 @@ def test_a_class_shows_its_ranked_leader_with_scores_and_cost(site: Site):
     assert first["entry"] == ranking.anchors[0] and first["ranked"]
     entry = site.boards[0].board.entry(first["entry"])
     assert words.value(entry.axes["efficiency"]) in first["score"]
-    assert f"{entry.n} seeds" in first["lines"][0] and first["lines"][1].startswith("Cost a seed: ")
+    assert f"{entry.n} seeds" in first["lines"][0]
+    assert re.fullmatch(
+        r"One seed of both tasks: \d+ s on a CPU(, [\d.]+ [GM]B of memory)?\. A provisional rank, "
+        r"8 such seeds with the control arms: \d+ s\.",
+        first["lines"][1],
+    )
     assert waiting["label"] == "3M and more" and waiting["waiting"].startswith("No result yet.")
 
 

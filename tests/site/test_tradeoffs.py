@@ -60,7 +60,8 @@ def test_the_front_is_that_of_the_ranked_rows(panel: Panel) -> None:
 
 
 def test_where_nothing_ranks_the_front_is_that_of_previews(panel: Panel) -> None:
-    previews = tuple(replace(row, tier=None, standing="preview") for row in panel.rows)
+    spread = with_cells(panel, "cost", 60.0, 120.0, 180.0, 240.0)
+    previews = tuple(replace(row, tier=None, standing="preview") for row in spread.rows)
     (chart,) = tradeoffs(replace(panel, rows=(), unranked=previews))
     assert any("on the Pareto front, preview" in mark.title for mark in chart.marks)
 
@@ -72,6 +73,13 @@ def test_who_is_not_drawn_is_counted(panel: Panel) -> None:
     assert chart.missing == "2 entries are not drawn: without all tasks, a score or a cost."
     assert tradeoffs(replace(changed, rows=changed.rows[:1], unranked=())) == []
     assert tradeoffs(replace(with_cells(panel, "cost", *[60.0] * 4), unranked=())) == []
+
+
+def test_costs_that_hardly_differ_have_no_chart(panel: Panel) -> None:
+    close = with_cells(panel, "cost", 60.0, 62.0, 65.0, 70.0)
+    assert tradeoffs(replace(close, unranked=())) == []
+    apart = with_cells(panel, "cost", 60.0, 62.0, 65.0, 80.0)
+    assert [chart.key for chart in tradeoffs(replace(apart, unranked=()))] == ["cost"]
 
 
 def test_of_many_points_those_on_the_front_have_names(
