@@ -23,6 +23,7 @@ from crlbench.disk import line_ends, reading, rowfiles, switches
 from crlbench.disk.names import CODE, FROZEN
 from crlbench.disk.reading import Malformed, json_value
 from crlbench.disk.seal import is_sealed
+from crlbench.disk.unpacking import BadArchive
 from crlbench.errors import CrlbenchError, EnvironmentUnfit, ValidationError, unknown_name
 from crlbench.reward.env import Environment
 from crlbench.reward.extract import last_line
@@ -326,7 +327,7 @@ def read_rows(path: Path, advice: str = "") -> bytes:
         return data
     try:
         return rowfiles.unpacked(data)
-    except rowfiles.BadFrame as error:
+    except BadArchive as error:
         raise ValidationError(f"{place}: cannot be unpacked: {error}. {advice}".strip()) from None
 
 

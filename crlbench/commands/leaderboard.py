@@ -203,6 +203,7 @@ def _site(
         _cache(options),
         partial(steps.show, "reading entries"),
         own,
+        partial(note, options),
     )
 
 

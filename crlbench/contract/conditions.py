@@ -266,8 +266,11 @@ class Track(_Frozen):
     pilot: dict[str, Any] = Field(default_factory=dict, description="how the numbers were chosen")
     reference: Reference | None = Field(default=None, description="of the speed profile")
     protocol: str = added(PROTOCOL_NAME, description="how runs become a score")
+    designs: tuple[str, ...] = added(
+        (), description="models without revision that a whole board of the track has"
+    )
 
-    @field_validator("tasks")
+    @field_validator("tasks", "designs")
     @classmethod
     def _each_once(cls, tasks: tuple[str, ...]) -> tuple[str, ...]:
         twice = [name for name, times in Counter(tasks).items() if times > 1]

@@ -160,6 +160,10 @@ class PublishedBoard(_Document):
     rankings: dict[str, dict[str, PublishedRanking]]
     """By recipe and axis."""
     entries: list[PublishedResult]
+    designs: list[str] = []
+    """Models without revision that a whole board of the track has; empty where it names none."""
+    missing_designs: dict[str, list[str]] = {}
+    """By recipe, those of them without an entry; empty where the track names none."""
     conditions: dict[str, Any]
     """Everything that was held fixed, by its path in the fingerprint."""
     page: str

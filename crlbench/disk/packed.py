@@ -20,17 +20,13 @@ from pathlib import Path
 import zstandard
 
 from crlbench.disk.names import PACKED_FILES
+from crlbench.disk.unpacking import BadArchive, decompress
 from crlbench.errors import EnvironmentUnfit, ValidationError
 
 PACKED = "runs.tar.zst"
 MAX_PACKED = 64 * 2**20
 MAX_UNPACKED = 128 * 2**20
 """Bytes of an archive, packed and unpacked; an entry of 100 runs unpacks to about 6 MB."""
-MAX_WINDOW = 2**27
-_REPEATED = 1
-"""A kind of block: one byte, many times."""
-_PIECE = 2**12
-"""Bytes that are unpacked at once: a byte can unpack to some 26,000."""
 KEPT = 96
 """Archives that stay unpacked, about 1.3 MB each: a site's worth. Who reads run by run, or page by
 page, comes back to each, and one place too few would mean to unpack all of them every time."""
@@ -42,10 +38,6 @@ NAME = re.compile(
 )
 _BLOCK = tarfile.BLOCKSIZE
 _END = bytes(2 * _BLOCK)
-
-
-class BadArchive(ValueError):
-    """The bytes are no archive as :func:`pack` writes it; says why."""
 
 
 def pack(files: Mapping[str, bytes], level: int = LEVEL) -> bytes:
@@ -110,56 +102,6 @@ def _read_header(header: bytes) -> tuple[str, int]:
     if size > MAX_UNPACKED or header != _header(name, size):
         raise BadArchive(f"the header of {name} is not as crlbench writes it")
     return name, size
-
-
-def decompress(data: bytes, most: int) -> bytes:
-    """The content of one zstandard frame, which is all of ``data``.
-
-    Args:
-        most: bytes that it may unpack to.
-
-    Raises:
-        BadArchive: the bytes are no frame, hold anything before or behind it, or unpack to more.
-    """
-    if data[: len(zstandard.FRAME_HEADER)] != zstandard.FRAME_HEADER:
-        raise BadArchive("does not begin with a zstandard frame")
-    frame = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW).decompressobj()
-    parts, size, place = [], 0, 0
-    try:
-        while place < len(data) and not frame.eof:
-            parts.append(frame.decompress(data[place : place + _PIECE]))
-            place += _PIECE
-            size += len(parts[-1])
-            if size > most:
-                raise BadArchive(f"unpacks to more than {most} bytes")
-    except zstandard.ZstdError as error:
-        raise BadArchive(str(error)) from None
-    if not frame.eof:
-        raise BadArchive("its zstandard frame is cut off")
-    if behind := len(frame.unused_data) + max(0, len(data) - place):
-        raise BadArchive(f"{behind} bytes stand behind its zstandard frame")
-    if _holds_nothing(data):
-        raise BadArchive("its zstandard frame holds blocks of nothing")
-    return b"".join(parts)
-
-
-def _holds_nothing(data: bytes) -> bool:
-    """Whether a sound frame has a block, before its last one, that unpacks to nothing.
-
-    Source: RFC 8878, sections 3.1.1.1 and 3.1.1.2.
-    """
-    descriptor = data[4]
-    single = bool(descriptor & 0x20)
-    place = 5 + (not single) + (0, 1, 2, 4)[descriptor & 3]
-    place += (int(single), 2, 4, 8)[descriptor >> 6]
-    while True:
-        header = int.from_bytes(data[place : place + 3], "little")
-        last, kind, size = header & 1, header >> 1 & 3, header >> 3
-        if last:
-            return False
-        if not size:
-            return True
-        place += 3 + (1 if kind == _REPEATED else size)
 
 
 def inside(path: Path) -> tuple[Path, str] | None:

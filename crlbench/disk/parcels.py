@@ -18,12 +18,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import zstandard
+
+from crlbench.disk.unpacking import BadArchive, decompress
 
 MAGIC = b"crlbench parcel 1\n"
 DIGITS = 16
 """Of the length of the index, in decimal."""
 ALIGNED = 64
 """Parts and arrays begin at multiples of this."""
+MOST_PART = 2**28
+"""Bytes that a packed part may unpack to; the records of an entry of 100 runs have 5 MB."""
 TYPES = frozenset({"<f8", "<f4", "<i8", "<i4", "|u1", "|i1", "|b1"})
 """Types that arrays may have."""
 
@@ -141,6 +146,39 @@ class Parcel:
         return content
 
 
+def packed(content: bytes, level: int = 1) -> bytes:
+    """A part that :func:`unpacked` reads."""
+    return zstandard.ZstdCompressor(level=level).compress(content)
+
+
+def unpacked(part: memoryview) -> bytes:
+    """The content of a part that :func:`packed` made.
+
+    Raises:
+        BadParcel: it is none, or unpacks to more than :data:`MOST_PART`.
+    """
+    try:
+        return decompress(bytes(part), MOST_PART)
+    except BadArchive as error:
+        raise BadParcel(f"a part: {error}") from None
+
+
+def plain_value(text: bytes | str) -> Any:
+    """The value of a part that is JSON.
+
+    Raises:
+        BadParcel: it is none, or holds a number that is none (NaN) or without bound.
+    """
+    try:
+        return json.loads(text, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise BadParcel(f"a part is not as it was kept: {error}") from None
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no number")
+
+
 class ArrayWriter:
     """Collects arrays for a part; equal objects are kept once."""
 
@@ -181,14 +219,26 @@ def read_array(part: memoryview, entry: Sequence[Any]) -> np.ndarray:
 
     Args:
         entry: its line of :attr:`ArrayWriter.index`.
+
+    Raises:
+        BadParcel: the line is none, or the part does not have so many bytes.
     """
-    kind, shape, offset, value = entry
-    if kind not in TYPES:
-        raise BadParcel(f"arrays of {kind} are not kept")
-    if offset is None:
-        array = np.full(shape, value, dtype=kind)
-    else:
+    try:
+        kind, shape, offset, value = entry
+        if kind not in TYPES:
+            raise BadParcel(f"arrays of {kind} are not kept")
+        if any(type(length) is not int or length < 0 for length in shape):
+            raise BadParcel(f"an array of shape {shape}")
         count = math.prod(shape)
-        array = np.frombuffer(part, dtype=kind, count=count, offset=offset).reshape(shape)
+        if count * np.dtype(kind).itemsize > MOST_PART:
+            raise BadParcel(f"an array of {count} values")
+        if offset is None:
+            array = np.full(shape, value, dtype=kind)
+        else:
+            array = np.frombuffer(part, dtype=kind, count=count, offset=offset).reshape(shape)
+    except BadParcel:
+        raise
+    except (TypeError, ValueError, OverflowError) as error:
+        raise BadParcel(f"an array is not as it was kept: {error}") from None
     array.flags.writeable = False
     return array

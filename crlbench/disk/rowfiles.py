@@ -13,6 +13,7 @@ from pathlib import Path
 
 import zstandard
 
+from crlbench.disk.unpacking import decompress
 from crlbench.errors import ValidationError
 
 SUFFIX = ".zst"
@@ -21,10 +22,6 @@ MAX_PLAIN_BYTES = 2**16
 MAX_ROWS_BYTES = 2**26
 """Longest content of a split file or a file of pairs, and longest code of a task."""
 LEVEL = 19
-
-
-class BadFrame(ValueError):
-    """The bytes are no frame that :func:`packed` may have written; says why."""
 
 
 def forms(path: Path) -> tuple[Path, Path]:
@@ -67,18 +64,7 @@ def packed(content: bytes) -> bytes:
 def unpacked(data: bytes) -> bytes:
     """The content of the compressed form.
 
-    The frame states its size, which is looked at before anything is unpacked; one that unpacks
-    to more fails.
-
     Raises:
-        BadFrame: it is damaged or cut off, more than one frame, or holds too much.
+        BadArchive: it is damaged or cut off, more than one frame, or holds too much.
     """
-    try:
-        size = zstandard.frame_content_size(data)
-        if size > MAX_ROWS_BYTES:
-            raise BadFrame(
-                f"it unpacks to {size} bytes; no split file holds more than {MAX_ROWS_BYTES}"
-            )
-        return zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
-    except zstandard.ZstdError as error:
-        raise BadFrame(str(error)) from None
+    return decompress(data, MAX_ROWS_BYTES)

@@ -211,7 +211,11 @@ def side_notes(side: Side) -> list[str]:
     if side.vanished:
         notes.append(f"Vanished, counted as failed: {listed(side.vanished)}.")
     if side.placebo is not None and side.placebo.elicitation:
-        notes.append("Mostly elicitation: a content-free reward brings more than a quarter of Λ.")
+        of_all = any(score.new for score in side.axes.values())
+        lam = "Λ over all items" if of_all else "Λ"
+        notes.append(
+            f"Mostly elicitation: a content-free reward brings more than a quarter of {lam}."
+        )
     if side.placebo is not None and side.placebo.reason is not None:
         notes.append(f"No net effect: {_ended(side.placebo.reason)}")
     if side.mode is not None and side.mode.reason is not None:

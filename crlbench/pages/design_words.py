@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from crlbench.base.wording import count, listed, number, percent
 from crlbench.pages.words import VERDICT_SIGNS
 from crlbench.verdict.axes import MARGIN
+from crlbench.verdict.declared_designs import Declared
 from crlbench.verdict.design_pairs import DesignPair
 from crlbench.verdict.design_ranking import AxisDesigns
 from crlbench.verdict.design_rows import ALONE, DesignRow
@@ -26,6 +27,18 @@ COMPONENTS = {
     "seed": "what the seed of a run does",
 }
 """Meaning of each component."""
+
+
+def incomplete(declared: Declared) -> str:
+    """That designs of the track have no result yet, and which; empty where all have one."""
+    if not declared.missing:
+        return ""
+    whole = len(declared.designs)
+    have = "has" if declared.present == 1 else "have"
+    return (
+        f"Not complete: {declared.present} of the {whole} designs of this track {have} a result. "
+        f"Missing: {listed(list(declared.missing), whole)}. The order may change when they come."
+    )
 
 
 def checkpoints(row: DesignRow) -> str:

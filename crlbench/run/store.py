@@ -32,8 +32,8 @@ from crlbench.disk import locks
 from crlbench.disk.arrays import BadArrays, read_arrays
 from crlbench.disk.files import TEMPORARY, put
 from crlbench.disk.hashing import canonical_json, sha256_bytes
-from crlbench.disk.packed import decompress
 from crlbench.disk.reading import Malformed, json_value, read_bytes
+from crlbench.disk.unpacking import decompress
 from crlbench.errors import EnvironmentUnfit, ValidationError
 
 LOCK_NAME = ".lock"

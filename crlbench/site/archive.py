@@ -11,6 +11,7 @@ from crlbench.base import wording
 from crlbench.contract.conditions import Conditions, stated_conditions
 from crlbench.disk.hashing import digest
 from crlbench.pages import words
+from crlbench.site.design_standings import incomplete
 from crlbench.site.facets import badge_words
 from crlbench.site.pages import BOARDS, Keyed, Made, Page, archive_path, board_json_path
 from crlbench.site.source import Site, StoredBoard
@@ -72,6 +73,7 @@ def _pages(stored: StoredBoard) -> Iterator[Page]:
             "other": other(stored.leaves),
             "environments": environments(stored),
             "pilot": pilot(stored),
+            "incomplete": {recipe: incomplete(board, recipe) for recipe in stored.recipes},
             "entries": {recipe: list(entries(stored, recipe)) for recipe in stored.recipes},
         },
         section="board",

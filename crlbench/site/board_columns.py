@@ -33,7 +33,7 @@ COLUMNS: dict[Axis | None, tuple[Column, ...]] = {
         Column(
             "placebo",
             "number",
-            "Λ under a reward without content; below 0 it makes the model worse",
+            "Λ over all items under a reward without content; below 0 it makes the model worse",
             title="Placebo",
         ),
         Column(

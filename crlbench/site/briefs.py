@@ -17,6 +17,17 @@ from crlbench.verdict.runs import Run
 Brief = dict[str, Any]
 """Of an entry: ``numbers`` by name, ``lam`` over all items, ``scores`` by split, ``tasks``,
 ``lab``, ``curve`` and ``cost``."""
+FIELDS = {
+    "numbers": dict[str, float | None],
+    "lam": float | None,
+    "parts": dict[str, float | None],
+    "scores": dict[str, list[tuple[float, float]] | None],
+    "tasks": dict[str, dict[str, float | str | Estimate | None]],
+    "lab": dict[str, Any] | None,
+    "curve": dict[str, list[float]] | None,
+    "cost": dict[str, float | None],
+}
+"""What each of them is."""
 SPLITS = ("id", "id_greedy")
 """Splits whose scores before and after training are shown."""
 POINTS = 7

@@ -6,18 +6,20 @@ written, or compared with the stored one, by the process that makes it, and then
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 from crlbench.base.parallel import each_of, on_one_thread, spread
+from crlbench.disk.scratch import Scratch, remove_abandoned
 from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
 from crlbench.site import addresses
+from crlbench.site.cache import TEMPORARY
 from crlbench.site.kept_pages import KeptPages
 from crlbench.site.kinds import parts
 from crlbench.site.known import complete
@@ -29,6 +31,8 @@ from crlbench.site.transfer import transfer_jobs
 from crlbench.site.wanted import wanted_pairs
 from crlbench.verdict.resources import leaderboard_folder
 
+OLD = "old"
+"""The site before, beside the new one, where a system cannot exchange them."""
 MARKER = "crlbench-site.txt"
 """Tells a folder that a build made, and may replace, from any other one."""
 SAFE = re.compile(r"(?!\.)[A-Za-z0-9@._+=,:-]{1,160}")
@@ -48,7 +52,7 @@ def build(site: Site, jobs: int | None = None) -> dict[str, bytes]:
     Raises:
         ValidationError: a name in the results would give a path that is none, or two pages one.
     """
-    return _each_file(site, lambda _, content: content, jobs)
+    return _trusting(site, lambda one: _each_file(one, lambda _, content: content, jobs))
 
 
 def publish(
@@ -63,8 +67,12 @@ def publish(
         UsageError: the folder holds something else than a site.
         EnvironmentUnfit: it cannot be written.
     """
-    with _replacing(folder) as fresh:
-        return [*_each_file(site, lambda *file: _write(fresh, *file), jobs, advance)]
+
+    def put(one: Site) -> list[str]:
+        with _replacing(folder) as fresh:
+            return [*_each_file(one, lambda *file: _write(fresh, *file), jobs, advance)]
+
+    return _trusting(site, put)
 
 
 def compare(
@@ -75,9 +83,26 @@ def compare(
     Raises:
         ValidationError: as :func:`build`.
     """
-    faults = _each_file(site, lambda *file: _fault(folder, *file), jobs, advance)
+
+    def find(one: Site) -> dict[str, str]:
+        return _each_file(one, lambda *file: _fault(folder, *file), jobs, advance)
+
+    faults = _trusting(site, find)
     foreign = [f"{name}: does not belong to the site" for name in _stored(folder) - faults.keys()]
     return sorted(foreign + [f"{name}: {fault}" for name, fault in faults.items() if fault])
+
+
+def _trusting(site: Site, make: Callable[[Site], T]) -> T:
+    """What is made of a site; made again without what was kept, where that leads to an error."""
+    try:
+        return make(site)
+    except (EnvironmentUnfit, UsageError):
+        raise
+    except Exception as error:
+        if site.afresh is None:
+            raise
+        failed = error
+    return make(site.afresh(failed))
 
 
 def _fault(folder: Path, path: str, content: bytes) -> str:
@@ -178,19 +203,42 @@ def _write(folder: Path, path: str, content: bytes) -> None:
 
 @contextmanager
 def _replacing(folder: Path) -> Iterator[Path]:
-    """A new folder that takes the place of a site: a reader finds the old or the new one whole."""
+    """A new folder that takes the place of a site: a reader finds the old or the new one whole.
+
+    What killed builds left beside it goes; a site that one of them had set aside comes back.
+    """
     require_replaceable(folder)
+    prefix = f".{folder.name}-"
+
+    def rescue(left: Path) -> None:
+        if (left / OLD / MARKER).is_file() and not folder.exists():
+            os.replace(left / OLD, folder)
+
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as place:
-            fresh, old = Path(place, "new"), Path(place, "old")
+        remove_abandoned(folder.parent, prefix, rescue)
+        remove_abandoned(folder.parent, TEMPORARY, unlocked=True)
+        scratch = Scratch(folder.parent, prefix)
+        try:
+            fresh, old = scratch.path / "new", scratch.path / OLD
             yield fresh
-            if folder.exists():
-                os.replace(folder, old)
-            os.replace(fresh, folder)
-            spread(shutil.rmtree, [path for path in old.glob("*/*") if path.is_dir()])
+            if not _exchange(fresh, folder):
+                if folder.exists():
+                    os.replace(folder, old)
+                os.replace(fresh, folder)
+            spread(shutil.rmtree, [path for path in scratch.path.glob("*/*/*") if path.is_dir()])
+        finally:
+            scratch.remove()
     except OSError as error:
         raise EnvironmentUnfit(f"{folder}: cannot be written: {error.strerror}") from error
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Let two folders change places at once; False where the system cannot, or one is missing."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None)
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    names = os.fsencode(one.absolute()), os.fsencode(other.absolute())
+    return rename is not None and rename(here, names[0], here, names[1], exchange) == 0
 
 
 def require_replaceable(folder: Path) -> None:

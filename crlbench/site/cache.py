@@ -25,6 +25,7 @@ import crlbench
 from crlbench.contract.retractions import RETRACTIONS_NAME, leaderboard_above
 from crlbench.disk.hashing import digest
 from crlbench.disk.parcels import BadParcel, Parcel, write_parcel
+from crlbench.disk.scratch import Scratch, remove_abandoned
 from crlbench.errors import EnvironmentUnfit
 from crlbench.verdict.resources import leaderboard_folder
 
@@ -46,6 +47,8 @@ UNFINISHED = f".*{ENDING}-*"
 """Names under which :func:`crlbench.disk.parcels.write_parcel` writes."""
 LONGEST_WRITE = 86_400
 """Seconds; what is unfinished for longer belongs to a process that was killed."""
+TEMPORARY = ".crlbench-site-"
+"""What names of folders begin with that go with a build."""
 KEY = "key"
 """The part of every parcel that says which key it belongs to."""
 
@@ -64,7 +67,7 @@ class Cache:
         Raises:
             EnvironmentUnfit: the folder cannot be made, or nothing can be written to it.
         """
-        self.folder, self._began = folder, time.time()
+        self.folder, self._began, self._trusted = folder, time.time(), True
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=folder):
@@ -83,6 +86,8 @@ class Cache:
 
     def find(self, key: str) -> Parcel | None:
         """The parcel of a key; None where there is none, or it belongs to another key."""
+        if not self._trusted:
+            return None
         path = self.place(key)
         try:
             parcel = Parcel(path)
@@ -93,6 +98,10 @@ class Cache:
         with suppress(OSError):  # a cache of someone else may be read
             os.utime(path)
         return parcel
+
+    def distrust(self) -> None:
+        """From now on nothing is found: everything is computed again, and put in its place."""
+        self._trusted = False
 
     def put(self, key: str, parts: Mapping[str, bytes]) -> None:
         """Write the parcel of a key.
@@ -147,7 +156,7 @@ def _remove(path: Path) -> None:
 
 
 class TemporaryCache(Cache):
-    """Parcels that go with the object."""
+    """Parcels that go with the object; what killed builds left of theirs goes when it is made."""
 
     lasting = False
     what = "temporary files in"
@@ -162,11 +171,12 @@ class TemporaryCache(Cache):
             EnvironmentUnfit: it cannot be made.
         """
         self.folder = Path(tempfile.gettempdir() if above is None else above)
+        remove_abandoned(self.folder, TEMPORARY, unlocked=True)
         try:
-            self._place = tempfile.TemporaryDirectory(prefix=".crlbench-site-", dir=self.folder)
+            self._scratch = Scratch(self.folder, TEMPORARY)
         except OSError as error:
             raise self._unfit(error) from None
-        super().__init__(Path(self._place.name))
+        super().__init__(self._scratch.path)
 
 
 class SparedCache(Cache):

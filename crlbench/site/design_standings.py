@@ -10,6 +10,7 @@ from crlbench.pages import design_words as say
 from crlbench.stats.intervals import Interval
 from crlbench.verdict.axes import AXES, MARGIN, Axis
 from crlbench.verdict.board import Board
+from crlbench.verdict.declared_designs import declared_designs
 from crlbench.verdict.design_pairs import DesignPair
 from crlbench.verdict.design_ranking import AxisDesigns
 from crlbench.verdict.design_rows import DesignRow
@@ -142,6 +143,12 @@ def known_beyond(board: Board, recipe: str) -> list[str]:
     if designs.kind == "designs":
         sentences += list(say.spread(designs.spread))[:2]
     return sentences
+
+
+def incomplete(board: Board, recipe: str) -> str:
+    """Which designs of the track have no result, in sentences; empty where none is missing."""
+    declared = declared_designs(board, recipe)
+    return "" if declared is None else say.incomplete(declared)
 
 
 def lines(designs: AxisDesigns) -> list[str]:

@@ -9,6 +9,7 @@ from crlbench.base.wording import number
 from crlbench.disk.hashing import digest
 from crlbench.pages.design_panel import design_panel
 from crlbench.pages.page_axes import correlations
+from crlbench.site.design_standings import incomplete
 from crlbench.site.pages import Keyed, Made, Page, board_path, designs_path
 from crlbench.site.source import Site, StoredBoard
 from crlbench.verdict.axes import AXES
@@ -21,7 +22,8 @@ def pages(site: Site) -> Iterator[Made]:
             if not has_designs(stored, recipe):
                 continue
             key = stored.key_of(recipe)
-            given = ["designs", site.surroundings, stored.id, recipe, stored.board.unranked, key]
+            given = ["designs", site.surroundings, stored.id, stored.title, recipe]
+            given += [stored.board.unranked, key]
             yield Keyed(
                 digest(given) if key and site.surroundings else "",
                 partial(_page, stored, recipe),
@@ -49,6 +51,7 @@ def _page(stored: StoredBoard, recipe: str) -> Iterator[Page]:
             "board": board_path(stored.id, recipe),
             "panels": [design_panel(rankings[axis], board.signs[axis]) for axis in AXES],
             "alike": correlations(board, recipe),
+            "incomplete": incomplete(board, recipe),
             "margin": number(board.margin, 2),
         },
         section="board",

@@ -8,6 +8,7 @@ from typing import Any
 
 from crlbench.contract.verification import PROOFS
 from crlbench.disk.hashing import digest
+from crlbench.site.design_standings import incomplete
 from crlbench.site.designs import has_designs
 from crlbench.site.entering import ways_in
 from crlbench.site.facets import format_count, model_size
@@ -83,6 +84,7 @@ def _page(
             "models": len({entry.model for entry in stored.entries(recipe)}),
             "sizes": _sizes(stored, recipe),
             "designs": has_designs(stored, recipe),
+            "incomplete": incomplete(board, recipe),
             "rows": len(group_entries(stored.entries(recipe))),
             "arms": ",".join(board.rules.arms),
             "ways": ways_in() if front else [],
@@ -104,8 +106,6 @@ def _boards(site: Site) -> Iterator[tuple[StoredBoard, str, str]]:
     """Every board with its page and what tells it from the others."""
     for stored in site.boards:
         board = stored.board
-        same_title = sum(other.title == stored.title for other in site.boards)
         parts = [board.hardware or "", "not ranked" if board.unranked else ""]
         parts += ["" if stored.later is None else "archived"]
-        parts += [board.fingerprint[:4] if same_title > 1 else ""]
         yield stored, board_path(stored.id, stored.recipes[0]), ", ".join(filter(None, parts))

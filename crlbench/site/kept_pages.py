@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import zstandard
-
-from crlbench.disk.parcels import BadParcel
+from crlbench.disk.parcels import BadParcel, packed, unpacked
 from crlbench.site.cache import KEY, Cache
 from crlbench.site.pages import TOTALS, Kept, Keyed, whole
 from crlbench.site.render import Renderer
 from crlbench.site.source import Site
-
-LEVEL = 1
-"""Of their compression."""
 
 
 class KeptPages:
@@ -36,24 +31,19 @@ class KeptPages:
         parts = Parts(self._cache, f"parts-{item.parts}") if item.parts else None
         self._renderer.kept_parts = parts
         made = [Kept(part.path, self._renderer.content(part)) for part in whole([item])]
-        self._cache.put(name, {one.path: _packed(one.content) for one in made})
+        self._cache.put(name, {one.path: packed(one.content) for one in made})
         if parts is not None:
             parts.write()
         yield from made
-
-
-def _packed(content: bytes) -> bytes:
-    return zstandard.ZstdCompressor(level=LEVEL).compress(content)
 
 
 def _unpacked(cache: Cache, name: str) -> dict[str, bytes] | None:
     """The parts of a parcel; None where there is none, or it is damaged."""
     if (parcel := cache.find(name)) is None:
         return None
-    unpack = zstandard.ZstdDecompressor().decompress
     try:
-        return {part: unpack(parcel.part(part)) for part in parcel.names if part != KEY}
-    except (BadParcel, zstandard.ZstdError):
+        return {part: unpacked(parcel.part(part)) for part in parcel.names if part != KEY}
+    except BadParcel:
         return None
 
 
@@ -81,4 +71,4 @@ class Parts:
         """
         if self._made:
             whole = self._before | {key: part.encode() for key, part in self._made.items()}
-            self._cache.put(self._name, {key: _packed(part) for key, part in whole.items()})
+            self._cache.put(self._name, {key: packed(part) for key, part in whole.items()})

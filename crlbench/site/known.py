@@ -10,16 +10,17 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
-
-import zstandard
+from typing import Any, NamedTuple, TypeVar, cast
 
 from crlbench.base.parallel import each_of
-from crlbench.disk.parcels import BadParcel
+from crlbench.disk.parcels import BadParcel, packed, plain_value, unpacked
 from crlbench.site.cache import Cache
 from crlbench.verdict.packing import Packer, unpack_plain
 
 PART = "results"
+LEVEL = 3
+"""Of their compression."""
+T = TypeVar("T")
 
 
 class Job(NamedTuple):
@@ -62,15 +63,25 @@ class Known:
         """
         self._before, self._used, self._put = dict(texts or {}), dict[str, str](), put
 
-    def has(self, key: str) -> bool:
-        """Whether the value of a key is known, which is then used."""
-        if key in self._before:
+    def has(self, key: str, kind: type) -> bool:
+        """Whether the value of a key is known, which is then used.
+
+        Args:
+            kind: what the value is; one of another kind is not known.
+        """
+        if key not in self._used and isinstance(self._read(self._before.get(key, "null")), kind):
             self._used[key] = self._before[key]
         return key in self._used
 
-    def get(self, key: str) -> Any:
-        """The value of a key, which is then used; None where there is none."""
-        return unpack_plain(json.loads(self._used[key])) if self.has(key) else None
+    def get(self, key: str, kind: type[T]) -> T | None:
+        """The value of a key, which is then used; None where there is none of its kind."""
+        return cast("T", self._read(self._used[key])) if self.has(key, kind) else None
+
+    def _read(self, text: str) -> Any:
+        """A value of its text; None for a text that was changed."""
+        with suppress(BadParcel):
+            return unpack_plain(plain_value(text))
+        return None
 
     def put(self, key: str, text: str) -> None:
         """Take what :func:`packed_text` gave for a value that was computed."""
@@ -85,7 +96,7 @@ class Known:
         if self._put is not None and self._used.keys() != self._before.keys():
             lines = [json.dumps([*self._used]), *self._used.values()]
             content = "\n".join(lines).encode()
-            self._put({PART: zstandard.ZstdCompressor().compress(content)})
+            self._put({PART: packed(content, LEVEL)})
             self._before = dict(self._used)
 
 
@@ -93,8 +104,7 @@ def read_known(cache: Cache, name: str) -> Known:
     """What a cache holds under a name; nothing where there is no sound parcel."""
     texts = None
     if (parcel := cache.find(name)) is not None:
-        with suppress(BadParcel, ValueError, TypeError, RecursionError, zstandard.ZstdError):
-            content = zstandard.ZstdDecompressor().decompress(parcel.part(PART))
-            keys, *lines = content.decode().split("\n")
-            texts = dict(zip(json.loads(keys), lines, strict=True))
+        with suppress(BadParcel, ValueError, TypeError):
+            keys, *lines = unpacked(parcel.part(PART)).decode().split("\n")
+            texts = dict(zip(plain_value(keys), lines, strict=True))
     return Known(texts, partial(cache.put, name))

@@ -18,6 +18,7 @@ from crlbench.site.reach import DECODED, MIN_ENTRIES, mean_scores
 from crlbench.site.source import Site, StoredBoard
 from crlbench.stats.correlations import spearman
 from crlbench.verdict.axes import AXES
+from crlbench.verdict.declared_designs import declared_designs
 from crlbench.verdict.entry import Entry
 
 CLASSES = (
@@ -155,6 +156,9 @@ def _beyond(stored: StoredBoard, entry: Entry) -> Iterator[str]:
     designs = axis_designs(stored.board, entry.recipe, AXES[0])
     if designs is not None and stored.board.rankings[entry.recipe][AXES[0]].ranking.standings:
         yield of_designs(designs)
+    declared = declared_designs(stored.board, entry.recipe)
+    if declared is not None and declared.missing:
+        yield f"Results so far: {declared.present} of {len(declared.designs)} designs."
 
 
 def _lines(stored: StoredBoard, entry: Entry) -> Iterator[str]:

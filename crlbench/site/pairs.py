@@ -52,7 +52,7 @@ class Pairs:
     def compare(self, first: Entry, second: Entry, tasks: Sequence[str] | None = None) -> Pair:
         """Second minus first, as :func:`crlbench.verdict.pairs.compare_pair`."""
         wanted = Wanted(first, second, None if tasks is None else tuple(tasks))
-        return self._known.get(wanted.key) or wanted.compare()
+        return self._known.get(wanted.key, Pair) or wanted.compare()
 
     def jobs(self, wanted: Iterable[Wanted], done: Callable[[], object]) -> list[Job]:
         """What compares the pairs that are wanted and not known; all that is wanted is kept.
@@ -62,7 +62,7 @@ class Pairs:
         """
         by_key = {pair.key: pair for pair in wanted if pair.key}
         missing = sorted(
-            (key for key in by_key if not self._known.has(key)),
+            (key for key in by_key if not self._known.has(key, Pair)),
             key=lambda key: (by_key[key].first.name, by_key[key].second.name),
         )
         blocks = [missing[at : at + TOGETHER] for at in range(0, len(missing), TOGETHER)]

@@ -43,6 +43,7 @@ from crlbench.site.source import Site, StoredBoard
 from crlbench.site.tasks import Learner, frozen_cards, learners
 from crlbench.stats.intervals import Interval
 from crlbench.verdict.axes import AXES, Axis
+from crlbench.verdict.declared_designs import declared_designs
 from crlbench.verdict.entry import Entry
 
 INDEX = "json/index.json"
@@ -177,6 +178,8 @@ def _result(stored: StoredBoard, one: Entry) -> PublishedResult:
 def board(stored: StoredBoard) -> PublishedBoard:
     """The document of a board."""
     found = stored.board
+    by_recipe = {name: declared_designs(found, name) for name in sorted(found.rankings)}
+    declared = {name: designs for name, designs in by_recipe.items() if designs is not None}
     return PublishedBoard(
         board=stored.id,
         track=found.track,
@@ -194,6 +197,8 @@ def board(stored: StoredBoard) -> PublishedBoard:
             for recipe in sorted(found.rankings)
         },
         entries=[_result(stored, one) for one in found.entries],
+        designs=list(next(iter(declared.values())).designs) if declared else [],
+        missing_designs={name: list(designs.missing) for name, designs in declared.items()},
         conditions=stored.leaves,
         page=address(archive_path(stored.id)),
     )

@@ -35,7 +35,9 @@ class KeptRankings:
             for one in wanted
         ]
         pairs = zip(keys, wanted, strict=True)
-        missing = [(key, one) for key, one in pairs if key and not self._known.has(key)]
+        missing = [
+            (key, one) for key, one in pairs if key and not self._known.has(key, AxisRanking)
+        ]
 
         def rank(pair: tuple[str, Ranked]) -> str:
             lasting = self._cache.lasting
@@ -45,7 +47,7 @@ class KeptRankings:
         for (key, _), text in zip(missing, each_of(rank, missing, few=2), strict=True):
             self._known.put(key, text)
         return [
-            self._known.get(key) if key else one.rank()
+            (self._known.get(key, AxisRanking) if key else None) or one.rank()
             for key, one in zip(keys, wanted, strict=True)
         ]
 
@@ -53,9 +55,10 @@ class KeptRankings:
         """As :func:`crlbench.verdict.improvements.improvement_of`."""
         if not (key := _key(["improvement"], entries)):
             return improvement_of(entries)
-        if not self._known.has(key):
-            self._known.put(key, packed_text(improvement_of(entries)))
-        return self._known.get(key)
+        if (known := self._known.get(key, Improvement)) is None:
+            known = improvement_of(entries)
+            self._known.put(key, packed_text(known))
+        return known
 
 
 def _key(given: list[Any], entries: Sequence[Entry]) -> str:

@@ -37,8 +37,16 @@ def mean_scores(entries: Sequence[Brief], split: str) -> tuple[float, float] | N
     return fmean(start for start, _ in parts), fmean(end for _, end in parts)
 
 
-def describe_start(entries: Sequence[Brief], lams: Sequence[float | None]) -> str:
-    """Whether Λ follows the greedy score before training, in a sentence; empty for few entries."""
+def describe_start(
+    entries: Sequence[Brief], lams: Sequence[float | None], sign: str = "Λ", rows: str = "entries"
+) -> str:
+    """Whether what ranks follows the greedy score before training, in a sentence; empty for few.
+
+    Args:
+        lams: sample efficiency of each, as it ranks.
+        sign: its sign.
+        rows: what they are.
+    """
     pairs = []
     for entry, lam in zip(entries, lams, strict=True):
         scores = mean_scores([entry], DECODED["greedy"])
@@ -49,21 +57,25 @@ def describe_start(entries: Sequence[Brief], lams: Sequence[float | None]) -> st
     rho = spearman(*zip(*pairs, strict=True))
     if rho is None:
         return ""
-    evidence = f"rank correlation {wording.number(rho, 2)} over {len(pairs)} entries"
+    evidence = f"rank correlation {wording.number(rho, 2)} over {len(pairs)} {rows}"
     if rho > 0 and _excludes_zero(rho, len(pairs)):
         return (
-            "What a model can do before is what it gets: entries with a higher greedy score "
-            f"before training have a higher Λ ({evidence})."
+            f"What a model can do before is what it gets: {rows} with a higher greedy score "
+            f"before training have a higher {sign} ({evidence})."
         )
-    return f"The greedy score before training is not shown to order Λ ({evidence})."
+    return f"The greedy score before training is not shown to order {sign} ({evidence})."
 
 
-def describe_decoding(entries: Sequence[Brief]) -> str:
-    """Mean scores before and after training, sampled and greedy; empty where one is not known."""
+def describe_decoding(entries: Sequence[Brief], rows: str = "entries") -> str:
+    """Mean scores before and after training, sampled and greedy; empty where one is not known.
+
+    Args:
+        rows: what they are.
+    """
     sampled, greedy = (mean_scores(entries, split) for split in DECODED.values())
     if sampled is None or greedy is None:
         return ""
-    mean = "on average over these entries " if len(entries) > 1 else ""
+    mean = f"on average over these {rows} " if len(entries) > 1 else ""
     ends = tuple(map(wording.number, (*sampled, *greedy)))
     return (
         "Scores are of completions that were sampled at temperature 1, as in training: "

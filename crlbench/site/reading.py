@@ -15,7 +15,7 @@ from crlbench.contribute.results.layout import find_entries
 from crlbench.disk.names import RECORD_NAME
 from crlbench.disk.packed import PACKED
 from crlbench.disk.parcels import BadParcel, Parcel
-from crlbench.errors import ValidationError
+from crlbench.errors import CrlbenchError, ValidationError
 from crlbench.site.cache import Cache, TemporaryCache, results_name, surroundings_of
 from crlbench.site.filling import Filler
 from crlbench.site.known import read_known
@@ -40,8 +40,12 @@ def read_site(
     cache: Cache | None = None,
     advance: Advance | None = None,
     own: Collection[str] = (),
+    say: Callable[[str], object] = lambda _: None,
 ) -> Site:
     """Read every board below a folder of results.
+
+    What is kept of entries may fit together nowhere, though every part of it has the form that a
+    build writes. Then nothing that was kept is used.
 
     Args:
         url: where the site will stand.
@@ -49,6 +53,7 @@ def read_site(
         cache: of what is kept of entries; None: nothing outlives the site.
         advance: called as soon as another entry was read.
         own: ``<board>/<model>/<recipe>`` of the entries that were not submitted: they never rank.
+        say: takes a sentence, where what was kept is not used.
 
     Raises:
         ValidationError: there is none, or a result does not agree with itself.
@@ -65,7 +70,37 @@ def read_site(
     options = [url, "" if repository is None else repository.address]
     bare = replace(bare, surroundings=surroundings_of(tracks, options))
     filler = Filler(bare, cache, own)
-    parcels = _parcels(entries, filler, advance)
+
+    def read() -> Site:
+        parcels = _parcels(entries, filler, advance)
+        return replace(bare, boards=_boards(results, folders, parcels, filler, cache))
+
+    def afresh(error: Exception) -> Site:
+        say(
+            f"{cache.what} {cache.folder}: what it holds is not as a build wrote it "
+            f"({type(error).__name__}: {error}). Everything is computed again."
+        )
+        cache.distrust()
+        return read()
+
+    if not cache.lasting:
+        return read()
+    try:
+        return replace(read(), afresh=afresh)
+    except CrlbenchError:
+        raise
+    except Exception as error:
+        return afresh(error)
+
+
+def _boards(
+    results: Path,
+    folders: Sequence[Path],
+    parcels: dict[Path, Path | None],
+    filler: Filler,
+    cache: Cache,
+) -> tuple[StoredBoard, ...]:
+    """All boards in the order of the site."""
     named = results_name(results)
     with no_collection():
         known = read_known(cache, named)
@@ -78,7 +113,7 @@ def read_site(
             )
             for folder in folders
         ]
-    return replace(bare, boards=in_order(boards))
+    return in_order(boards)
 
 
 def _parcels(

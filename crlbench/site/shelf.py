@@ -6,21 +6,21 @@ Boards, rankings, pairs and all pages are made from such parcels, which
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 from weakref import WeakSet
 
 import numpy as np
-import zstandard
 
+from crlbench.base.forms import form_of
 from crlbench.contract.records import RunRecord, Status, Subject, TaskRef
 from crlbench.contract.verification import Proof
-from crlbench.disk.parcels import BadParcel, Parcel, read_array
+from crlbench.disk.parcels import BadParcel, Parcel, plain_value, read_array, unpacked
+from crlbench.site.briefs import FIELDS as BRIEF
 from crlbench.site.briefs import Brief
-from crlbench.verdict.axes import Axis
+from crlbench.verdict.axes import Axis, AxisScore
 from crlbench.verdict.entry import Entry
 from crlbench.verdict.kept_runs import KeptRun
 from crlbench.verdict.packing import FIELDS, KeptEntry, KeptEvidence, KeptScore, Unpacker
@@ -52,6 +52,23 @@ GROUPS = {
     "rest": ("start", "end", "gain", "gain_u", "lam", "lam_mean"),
 }
 """Fields that are read when one of their group is asked for."""
+ENTRY, SCORE = get_type_hints(Entry), get_type_hints(AxisScore)
+"""What fields of an entry and of the score of an axis are."""
+HEAD = {
+    **{"name": str, "date": str, "submitter": str, "has_plan": bool, "badge": Proof | None},
+    "conditions": list[list[str | int | None]],
+    "runs": list[dict[str, Any]],
+    "shared": dict[str, list[Any]],
+    "arms": list[dict[str, Any] | None],
+    "files": dict[str, list[list[str | int]]],
+    **{"small": list[list[Any]], "large": list[list[Any]]},
+}
+"""What a parcel says of an entry before anything is unpacked."""
+COLUMN = {
+    **dict.fromkeys(("model", "recipe", "arm", "task", "version", "folder"), str),
+    **dict.fromkeys(("seed", "completions"), int),
+}
+"""What is known of a run by itself."""
 GROUP_OF = {name: group for group, names in GROUPS.items() for name in names}
 
 
@@ -69,10 +86,7 @@ class Shelf:
             BadParcel: the parcel holds no entry.
         """
         self.parcel, self._folder, self._remake = parcel, folder, remake
-        try:
-            self._head: dict[str, Any] = json.loads(_unpacked(parcel.part("head")))
-        except (ValueError, RecursionError, zstandard.ZstdError) as error:
-            raise BadParcel(f"{parcel.path}: {error}") from None
+        self._head: dict[str, Any] = plain_value(unpacked(parcel.part("head")))
 
     def check(self) -> None:
         """Read all that boards are made of; it is kept.
@@ -81,10 +95,15 @@ class Shelf:
             BadParcel: the parcel is sound, and holds something else than an entry.
         """
         try:
-            _ = (self.name, self.conditions, self.date, self.badge, self.submitter)
-            _ = (self.has_plan, self.runs, self.arms)
+            self._check_head()
+            _ = (self.runs, self.arms, self.brief)
         except WRONG as error:
             raise BadParcel(f"{self.parcel.path}: holds no entry: {error!r}") from None
+
+    def _check_head(self) -> None:
+        if self.name != "/".join(self._folder.parts[-2:]):
+            raise BadParcel(f"is of {self.name!r:.80}")
+        _require(self._head, HEAD, "an entry")
 
     @property
     def name(self) -> str:
@@ -121,7 +140,10 @@ class Shelf:
     @cached_property
     def brief(self) -> Brief:
         """The entry in short."""
-        return self._unpacker().unpack(self._head["brief"])
+        found = self._unpacker().unpack(self._head["brief"])
+        if self._head["arms"][0] is not None or found is not None:
+            _require(found, BRIEF, "the entry in short")
+        return found
 
     @cached_property
     def panels(self) -> dict[str, Any]:
@@ -131,6 +153,10 @@ class Shelf:
     @cached_property
     def runs(self) -> tuple[KeptRun, ...]:
         """All runs of all arms, in order."""
+        for columns in self._head["runs"]:
+            _require(columns, COLUMN, "a run")
+            if ".." in Path(columns["folder"]).parts or Path(columns["folder"]).is_absolute():
+                raise BadParcel("a run lies elsewhere")
         shared = {
             name: [READ.get(name, dict)(plain) for plain in values]
             for name, values in self._head["shared"].items()
@@ -158,6 +184,8 @@ class Shelf:
         if known is None:
             return None
         fields = {name: self._unpacker().unpack(part) for name, part in known.items()}
+        _require(fields, {name: ENTRY[name] for name in KNOWN}, "an entry")
+        _require(fields, {"task_names": tuple[str, ...]}, "an entry")
         evidence = KeptEvidence(
             f"{self.parcel.path.stem} {number}", partial(self._read_evidence, number)
         )
@@ -170,13 +198,18 @@ class Shelf:
 
     def _read_arm(self, number: int, name: str) -> dict[str, Any]:
         """A field of an arm, with those that are read with it."""
-        packed = self._read(f"arm {number} {GROUP_OF[name]}")
-        return dict(zip(GROUPS[GROUP_OF[name]], self._unpacker().unpack(packed), strict=True))
+        group, names = GROUP_OF[name], GROUPS[GROUP_OF[name]]
+        parts = self._unpacker().unpack(self._read(f"arm {number} {group}"))
+        fields = dict(zip(names, parts, strict=True))
+        _require(fields, {name: ENTRY[name] for name in names}, "an entry")
+        return fields
 
     def _read_replicates(self, number: int, axis: Axis, _: str) -> dict[str, Any]:
         """The replicates of an arm's headline."""
         drawn, spread = self._unpacker().unpack(self._read(f"arm {number} replicates of {axis}"))
-        return {"drawn": drawn, "spread": spread}
+        fields = {"drawn": drawn, "spread": spread}
+        _require(fields, {name: SCORE[name] for name in fields}, "a score")
+        return fields
 
     def _read_evidence(self, number: int, name: str) -> Mapping[str, Any]:
         """A field of the evidence of an arm, with those that are read with it."""
@@ -184,7 +217,7 @@ class Shelf:
         return self._unpacker().unpack_field(place, self._read(f"evidence {number} {place}"))
 
     def _read(self, name: str) -> Any:
-        return json.loads(_unpacked(self._part(name)))
+        return plain_value(unpacked(self._part(name)))
 
     def _part(self, name: str) -> memoryview:
         """A part of the parcel.
@@ -218,11 +251,11 @@ class Shelf:
         """Path and content of its files of a group, as :func:`keep` was given them."""
         part = self._part("files")
         for path, place, size in self._head["files"].get(group, ()):
-            yield path, _unpacked(part[place : place + size])
+            yield path, unpacked(part[place : place + size])
 
     def record_lines(self) -> list[bytes]:
         """The records of its runs as text."""
-        return _unpacked(self._part("records")).split(b"\n")
+        return unpacked(self._part("records")).split(b"\n")
 
 
 _touched: WeakSet[Shelf] = WeakSet()
@@ -252,8 +285,19 @@ class KeptPlans(Mapping[str, dict[str, Any]]):
         return len(self._shelves)
 
 
-def _unpacked(part: memoryview) -> bytes:
-    return zstandard.ZstdDecompressor().decompress(part)
+def _require(values: Any, forms: Mapping[str, Any], what: str) -> None:
+    """Refuse values by name that are not as they were kept.
+
+    Args:
+        forms: an annotation by name.
+
+    Raises:
+        BadParcel: they are something else.
+    """
+    for name, form in forms.items():
+        known = isinstance(values, Mapping) and name in values
+        if not known or not form_of(form)(values[name]):
+            raise BadParcel(f"{name} of {what} is not as it was kept")
 
 
 @lru_cache(maxsize=2)

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import zstandard
 
+from crlbench.disk.parcels import packed
 from crlbench.site.briefs import make_brief
 from crlbench.site.cache import Cache
 from crlbench.site.shelf import GROUPS, KNOWN, READ
@@ -27,8 +27,6 @@ from crlbench.verdict.packing import REPLICATED, Packer
 from crlbench.verdict.runs import Run
 from crlbench.verdict.transfers import transfer_cells
 
-LEVEL = 1
-"""Of the compression of records and pages: both are written once and read often."""
 APART = ("plan", "panels")
 """What stands outside of the head: little asks for it."""
 Files = dict[str, dict[str, bytes]]
@@ -58,16 +56,15 @@ def keep(
     if arms[0] is not None:
         keep_replicates(arms[0].evidence)
         arms[0].evidence.transfers = transfer_cells(arms[0])
-    packer, compress = Packer(runs), zstandard.ZstdCompressor(level=LEVEL).compress
-    packed = dict[str, Any]()
+    packer, fields = Packer(runs), dict[str, Any]()
     for number, arm in enumerate(arms):
-        packed |= {} if arm is None else _pack_arm(packer, number, arm)
-    packed |= {name: head[name] for name in APART}
+        fields |= {} if arm is None else _pack_arm(packer, number, arm)
+    fields |= {name: head[name] for name in APART}
     contents, places = [], {}
     start = 0
     for group, by_path in files.items():
         for name, content in by_path.items():
-            contents.append(compress(content))
+            contents.append(packed(content))
             places.setdefault(group, []).append([name, start, len(contents[-1])])
             start += len(contents[-1])
     records = b"\n".join(run.record.model_dump_json().encode() for run in runs)
@@ -84,10 +81,10 @@ def keep(
         "files": places,
     }
     parts = {
-        "head": compress(json.dumps(whole).encode()),
-        **{name: compress(json.dumps(part).encode()) for name, part in packed.items()},
+        "head": packed(json.dumps(whole).encode()),
+        **{name: packed(json.dumps(part).encode()) for name, part in fields.items()},
         "small": packer.small.content(),
-        "records": compress(records),
+        "records": packed(records),
         "files": b"".join(contents),
         **_large_parts(packer),
     }

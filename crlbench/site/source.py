@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +16,7 @@ from crlbench.base.parallel import on_one_thread
 from crlbench.base.wording import visible
 from crlbench.catalog.find import Catalog
 from crlbench.contract.attempts import LEDGER_NAME
+from crlbench.contract.conditions import stated_values
 from crlbench.contract.verification import Proof
 from crlbench.contribute.results.layout import read_submission
 from crlbench.disk.hashing import digest
@@ -40,6 +42,7 @@ from crlbench.verdict.runs import Run, Runs, load_runs
 
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 """How a ledger writes the time of an event."""
+RATE = "optimization.learning_rate"
 FEW_CHANGES = 2
 """Of a board whose conditions were changed: so many stand in its title."""
 
@@ -70,6 +73,8 @@ class StoredBoard:
     """What fills its shelves again where a part was damaged."""
     own: frozenset[str] = frozenset()
     """Names of entries that only the reader has: not submitted, and never ranked."""
+    apart: str = ""
+    """What tells its title from an equal one of the site: ``learning rate 3e-4``."""
     transient: bool = True
     """Whether vectors are dropped as soon as a page was made of them."""
 
@@ -89,27 +94,31 @@ class StoredBoard:
         changed = changed_conditions(self.runs.runs[0].record)
         return {name: _told(value) for name, value in changed.items()}
 
-    @cached_property
+    @property
     def title(self) -> str:
-        """``mini v1``; with what was changed, ``mini v1, learning rate 3e-4``."""
-        whole = f"{self.board.track} v{self.board.track_version}"
+        """``mini v1``; with what was changed, ``mini v1, learning rate 3e-4``. No two boards of a
+        site have the same."""
+        return f"{self._own_title} ({self.apart})" if self.apart else self._own_title
+
+    @cached_property
+    def _own_title(self) -> str:
+        """The title as far as the board knows it by itself."""
+        parts = [f"{self.board.track} v{self.board.track_version}"]
         if len(self.changed) > FEW_CHANGES:
-            return f"{whole}, {len(self.changed)} conditions changed"
-        parts = [
-            f"{name.rpartition('.')[2].replace('_', ' ')} {value}"
-            for name, value in self.changed.items()
-        ]
-        return ", ".join([whole, *parts])
+            parts.append(f"{len(self.changed)} conditions changed")
+        else:
+            parts += [_named(name, value) for name, value in self.changed.items()]
+        return ", ".join(parts)
 
     @property
     def label(self) -> str:
         """Its name beside others: the track and version; of the open division with what was
-        changed, never the name of the track alone."""
+        changed, never the name of the track alone. It does not depend on other boards."""
         whole = f"{self.board.track} v{self.board.track_version}"
         if not self.is_open:
             return whole
         if 0 < len(self.changed) <= FEW_CHANGES:
-            return self.title
+            return self._own_title
         return f"{whole}, conditions changed ({self.board.fingerprint[:4]})"
 
     @property
@@ -208,6 +217,9 @@ class Site:
     """Where the results stand; None where that is not known."""
     cache: Cache | None = field(default=None, compare=False)
     """Where the shelves are; a temporary one goes with the site."""
+    afresh: Callable[[Exception], Site] | None = field(default=None, compare=False)
+    """Reads the site again without what was kept, after an error that this led to; None where
+    nothing was kept."""
     surroundings: str = ""
     """Digest of what everything on the site rests on beside results and catalogue; empty where it
     is not known."""
@@ -251,8 +263,40 @@ def _entries(root: Path) -> Iterator[Path]:
 
 
 def in_order(boards: Iterable[StoredBoard]) -> tuple[StoredBoard, ...]:
-    """Boards in the order of the site."""
-    return tuple(sorted(boards, key=_precedence))
+    """Boards in the order of the site, each with a title of its own."""
+    ordered = sorted(boards, key=_precedence)
+    by_title: dict[str, list[StoredBoard]] = {}
+    for stored in ordered:
+        by_title.setdefault(stored._own_title, []).append(stored)
+    apart = {
+        stored.id: told
+        for alike in by_title.values()
+        if len(alike) > 1
+        for stored, told in zip(alike, _differences(alike), strict=True)
+        if stored.is_open or sum(not one.is_open for one in alike) > 1
+    }
+    return tuple(replace(stored, apart=apart.get(stored.id, "")) for stored in ordered)
+
+
+def _differences(boards: Sequence[StoredBoard]) -> list[str]:
+    """What tells boards of one title apart: conditions with other values in words, the learning
+    rate first; with the begin of the fingerprint where these do not."""
+    stated = [stated_values(stored.leaves) for stored in boards]
+    names = sorted({*chain.from_iterable(stated)}, key=lambda name: (name != RATE, name))
+    differ = [name for name in names if len({repr(one.get(name)) for one in stated}) > 1]
+    told = [
+        ", ".join(_named(name, _told(one[name])) for name in differ[:FEW_CHANGES] if name in one)
+        for one in stated
+    ]
+    if all(told) and len({*told}) == len(told):
+        return told
+    ends = [stored.board.fingerprint[:4] for stored in boards]
+    return [", ".join(filter(None, pair)) for pair in zip(told, ends, strict=True)]
+
+
+def _named(name: str, value: str) -> str:
+    """``learning rate 3e-4`` of a condition."""
+    return f"{name.rpartition('.')[2].replace('_', ' ')} {value}"
 
 
 def read_board(

@@ -20,6 +20,7 @@ from crlbench.site.briefs import merge_briefs
 from crlbench.site.design_standings import (
     Opened,
     answer,
+    axis_designs,
     elsewhere,
     known_beyond,
     lines,
@@ -179,8 +180,14 @@ def standings(stored: StoredBoard, recipe: str) -> Standings:
     labels = [(column.title, text) for column, text in common.items()]
     every_column = tuple(chain.from_iterable(columns.values()))
     briefs = [merge_briefs([stored.brief(entry) for entry in unit]) for unit in units.values()]
-    lams = [brief["lam"] for brief in briefs]
-    start, decoding = describe_start(briefs, lams), describe_decoding(briefs)
+    front = panels[0]
+    values = {
+        row.name: row.score.value
+        for row in chain(front.rows, front.unranked, front.incomplete)
+    }
+    what = "entries" if axis_designs(stored.board, recipe, AXES[0]) is None else "designs"
+    start = describe_start(briefs, [values[name] for name in units], front.sign, what)
+    decoding = describe_decoding(briefs, what)
     alike = correlations(stored.board, recipe)
     beyond, shared = known_beyond(stored.board, recipe), _shared_reasons(panels[0])
     return Standings(
@@ -437,7 +444,9 @@ def _flags(unit: Unit, axis: Axis) -> Iterator[Flag]:
         yield Flag(f"{len(failed)} failed", wording.listed(failed))
     placebo = unit[0].placebo
     if axis == "efficiency" and placebo is not None and placebo.elicitation:
-        yield Flag("mostly elicitation", "A reward without content brings more than a quarter of Λ")
+        lam = "Λ over all items" if unit[0].axes[axis].new else "Λ"
+        about = f"A reward without content brings more than a quarter of {lam}"
+        yield Flag("mostly elicitation", about)
 
 
 def _answer(leaders: Sequence[Row], ranked: int) -> tuple[str, str]:

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import zstandard
-
+from crlbench.base.forms import form_of
 from crlbench.disk.hashing import digest
-from crlbench.disk.parcels import BadParcel
+from crlbench.disk.parcels import BadParcel, packed, plain_value, unpacked
 from crlbench.pages import heat
 from crlbench.pages.page_splits import MIN_MATRIX
 from crlbench.site.cache import Cache
@@ -32,6 +31,15 @@ LEFT = 2
 """Recipes that are left to the page."""
 KEPT = "matrices"
 """The part of a parcel that has them."""
+PLAIN = tuple[
+    tuple[
+        *(str, str, str, tuple[str, ...]),
+        tuple[tuple[str, tuple[tuple[Estimate, bool], ...]], ...],
+        str,
+    ],
+    ...,
+]
+"""What :func:`_plain` makes of matrices."""
 
 
 @dataclass(frozen=True)
@@ -126,10 +134,10 @@ def _find(cache: Cache | None, key: str) -> tuple[Matrix, ...] | None:
     if cache is None or (parcel := cache.find(f"transfer-{key}")) is None:
         return None
     try:
-        text = zstandard.ZstdDecompressor().decompress(parcel.part(KEPT))
-        return tuple(map(_from_plain, unpack_plain(json.loads(text))))
-    except (BadParcel, ValueError, TypeError, RecursionError, zstandard.ZstdError):
+        plain = unpack_plain(plain_value(unpacked(parcel.part(KEPT))))
+    except BadParcel:
         return None
+    return tuple(map(_from_plain, plain)) if form_of(PLAIN)(plain) else None
 
 
 def _make(cache: Cache | None, stored: StoredBoard, recipe: str) -> tuple[Matrix, ...]:
@@ -137,8 +145,8 @@ def _make(cache: Cache | None, stored: StoredBoard, recipe: str) -> tuple[Matrix
     matrices, key = _matrices(stored, recipe), _key(stored, recipe)
     release_shelves()
     if key and cache is not None:
-        packed = json.dumps(Packer().pack(tuple(map(_plain, matrices)))).encode()
-        cache.put(f"transfer-{key}", {KEPT: zstandard.ZstdCompressor().compress(packed)})
+        content = json.dumps(Packer().pack(tuple(map(_plain, matrices)))).encode()
+        cache.put(f"transfer-{key}", {KEPT: packed(content)})
     return matrices
 
 

@@ -8,7 +8,6 @@ the last stage: prompts and completions of an iteration, steps, learning rate.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,12 @@ from crlbench.catalog.frozen import Task
 from crlbench.contract.conditions import Conditions
 from crlbench.contract.records import Cell
 from crlbench.errors import UsageError
-from crlbench.policy.weights.load import build_policy
 from crlbench.run.subject import Subject, collector_of
 from crlbench.run.teacher import load_teacher
 from crlbench.seeding import derive
 from crlbench.stages.artefacts import Made
 from crlbench.stages.collect import Question
-from crlbench.stages.training import grid_of, train_stage
+from crlbench.stages.training import grid_of, policy_builder, train_stage
 from crlbench.train.charging import Meter
 from crlbench.train.distillation import Distillation
 from crlbench.train.stream import PromptStream
@@ -97,15 +95,7 @@ def make_distilled(
     module = Distillation(
         recipe=stage.recipe,
         teacher=teacher,
-        build=partial(
-            build_policy,
-            subject.card,
-            subject.backbone,
-            value_head=False,
-            reference=True,
-            seed=seed,
-            fast=conditions.hardware.plan == "fast",
-        ),
+        build=policy_builder(subject, conditions, seed),
         collector=collector_of(task, subject.reader, conditions, cell.device),
         conditions=conditions,
         seed=seed,

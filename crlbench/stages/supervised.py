@@ -7,7 +7,6 @@ pass over all demonstrations.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 
 from crlbench.algo.chain import Stage
@@ -16,12 +15,12 @@ from crlbench.catalog.frozen import Task
 from crlbench.contract.conditions import Conditions
 from crlbench.contract.records import Cell
 from crlbench.errors import ValidationError
-from crlbench.policy.weights.load import Reader, build_policy
+from crlbench.policy.weights.load import Reader
 from crlbench.run.lessons import Read, Source, read
 from crlbench.run.subject import Subject, collector_of
 from crlbench.stages.artefacts import Made
 from crlbench.stages.collect import Question
-from crlbench.stages.training import grid_of, train_stage
+from crlbench.stages.training import grid_of, policy_builder, train_stage
 from crlbench.train.charging import Meter
 from crlbench.train.lessons import LessonStream
 from crlbench.train.supervised import SupervisedTuning
@@ -102,15 +101,7 @@ def make_supervised(
     assert isinstance(stage.recipe, SupervisedRecipe)  # its kind takes no others
     module = SupervisedTuning(
         recipe=stage.recipe,
-        build=partial(
-            build_policy,
-            subject.card,
-            subject.backbone,
-            value_head=False,
-            reference=True,
-            seed=seed,
-            fast=conditions.hardware.plan == "fast",
-        ),
+        build=policy_builder(subject, conditions, seed),
         collector=collector,
         conditions=conditions,
         seed=seed,

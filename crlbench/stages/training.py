@@ -7,6 +7,7 @@ its own grid, and leaves its weights where they are finite numbers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from crlbench.contract.records import Cell
 from crlbench.contract.sizes import DECODE_ROWS
 from crlbench.disk.names import POLICY_NAME
 from crlbench.errors import Interrupted
+from crlbench.policy.policy import Policy
+from crlbench.policy.weights.load import build_policy
 from crlbench.run.subject import Subject, prompts_of
 from crlbench.stages.failure import StageFailed
 from crlbench.train.callbacks import LastCheckpoint, RunRecorder, RunStopped, StopOnRequest
@@ -49,6 +52,20 @@ def grid_of(
     data["optimization"] |= optimization
     data["evaluation"] |= {"curve_every": 1}
     return Conditions.model_validate(data)
+
+
+def policy_builder(subject: Subject, conditions: Conditions, seed: int) -> Callable[[], Policy]:
+    """What builds the policy that a stage trains: without a head for values, and with the model
+    that it begins from as its reference."""
+    return partial(
+        build_policy,
+        subject.card,
+        subject.backbone,
+        value_head=False,
+        reference=True,
+        seed=seed,
+        fast=conditions.hardware.plan == "fast",
+    )
 
 
 def train_stage(

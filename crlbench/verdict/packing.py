@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from crlbench.base.forms import fields_of, form_of
 from crlbench.disk.parcels import ArrayWriter, BadParcel
 from crlbench.stats.correlations import Correlation
 from crlbench.stats.generalization import (
@@ -71,6 +72,16 @@ CLASSES: tuple[type, ...] = (
 )
 """Dataclasses that entries, pairs and rankings are made of."""
 _FIELDS = tuple(tuple(field.name for field in dataclasses.fields(kind)) for kind in CLASSES)
+EVIDENCE = {
+    "tasks": dict[str, TaskRuns],
+    "prefix": dict[str, int],
+    "count": int,
+    "seed": int,
+    "weights": tuple[float, ...],
+    "columns": dict[tuple[str, str], np.ndarray] | None,
+    "transfers": dict[tuple[str, str], tuple[np.ndarray, np.ndarray]] | None,
+}
+"""What fields of evidence are once they are read; replicates are looked at one by one."""
 _NUMBERS = {kind: number for number, kind in enumerate(CLASSES)}
 _PLAIN = {str, int, float, bool, type(None)}
 LARGE = 2**15
@@ -264,11 +275,11 @@ class Unpacker:
             "t": lambda *parts: tuple(self._all(parts)),
             "l": lambda *parts: self._all(parts),
             "d": lambda pairs: {key: self.unpack(part) for key, part in pairs},
-            "a": small,
-            "A": lambda number: self._large.setdefault(number, large(number)),
-            "o": self._objects.__getitem__,
-            "r": runs,
-            "v": vanished,
+            "a": lambda number: small(_place(number)),
+            "A": lambda number: self._large.setdefault(number, large(_place(number))),
+            "o": lambda number: self._objects[_place(number)],
+            "r": lambda number: runs(_place(number)),
+            "v": lambda number, index: vanished(_place(number), index),
         }
 
     def unpack(self, value: Any) -> Any:
@@ -283,12 +294,18 @@ class Unpacker:
             number = value[0]
             if type(number) is not int:
                 return self._by_letter[number](*value[1:])
-            made = object.__new__(CLASSES[number])
+            kind = CLASSES[_place(number)]
+            made = object.__new__(kind)
             # As a frozen dataclass sets its fields, at once.
             made.__dict__.update(zip(_FIELDS[number], self._all(value[1:]), strict=True))
+            for name, fits in fields_of(kind):
+                if not fits(made.__dict__[name]):
+                    raise BadParcel(f"{name} of a {kind.__name__} is not as it was kept")
             self._objects.append(made)
             return made
-        except (KeyError, IndexError, TypeError, ValueError) as error:
+        except BadParcel:
+            raise
+        except (KeyError, IndexError, TypeError, ValueError, RecursionError) as error:
             raise BadParcel(f"an entry is not as it was kept: {error}") from None
 
     def _all(self, parts: Sequence[Any]) -> list[Any]:
@@ -299,7 +316,22 @@ class Unpacker:
 
         Args:
             packed: what :meth:`Packer.pack_evidence` gave under the name.
+
+        Raises:
+            BadParcel: the data is not as it was packed.
         """
+        try:
+            fields = self._fields(name, packed)
+        except BadParcel:
+            raise
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise BadParcel(f"evidence is not as it was kept: {error}") from None
+        for field, value in fields.items():
+            if field in EVIDENCE and not form_of(EVIDENCE[field])(value):
+                raise BadParcel(f"{field} of evidence is not as it was kept")
+        return fields
+
+    def _fields(self, name: str, packed: Any) -> Mapping[str, Any]:
         if name == "draws":
             prefix, count, seed, weights = packed
             numbers = {"count": count, "seed": seed, "weights": tuple(weights)}
@@ -329,6 +361,13 @@ def unpack_plain(packed: Any) -> Any:
     return Unpacker(_nothing, _nothing, _nothing, _nothing).unpack(packed)
 
 
+def _place(number: Any) -> int:
+    """A number as the place of something in a list."""
+    if type(number) is not int or number < 0:
+        raise BadParcel(f"{number!r:.40} is no place in a list")
+    return number
+
+
 def _nothing(*_: int) -> Any:
     raise IndexError("a run or an array stands where none is kept")
 
@@ -340,7 +379,10 @@ class KeptReplicates(Mapping[tuple[Axis, str, int], Replicates]):
         self._packed, self._unpacker = packed, unpacker
 
     def __getitem__(self, key: tuple[Axis, str, int]) -> Replicates:
-        return self._unpacker.unpack_alone(self._packed[key])
+        found = self._unpacker.unpack_alone(self._packed[key])
+        if not isinstance(found, Replicates):
+            raise BadParcel("replicates are not as they were kept")
+        return found
 
     def __iter__(self) -> Iterator[tuple[Axis, str, int]]:
         return iter(self._packed)

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crlbench.disk.packed import BadArchive as BadFrame
-from crlbench.disk.packed import decompress
 from crlbench.disk.reading import Malformed, json_value
+from crlbench.disk.unpacking import BadArchive, decompress
 from crlbench.errors import ValidationError
 
 MAX_SAMPLE_BYTES = 8 * 2**20
@@ -56,7 +55,7 @@ def _lines(path: Path, content: bytes) -> Iterator[tuple[bytes, str]]:
     """The lines of a packed file that hold something, and where each is."""
     try:
         data = decompress(content, MAX_SAMPLE_BYTES)
-    except BadFrame as error:
+    except BadArchive as error:
         raise ValidationError(f"{path}: not a readable zstandard file: {error}") from None
     if data.count(b"\n") > MAX_SAMPLE_LINES:
         raise ValidationError(f"{path}: more than {MAX_SAMPLE_LINES} lines")

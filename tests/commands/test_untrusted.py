@@ -35,8 +35,8 @@ from crlbench.contract.record_files import read_record
 from crlbench.contract.study import Comparison, Study
 from crlbench.contract.task_card import TaskCard
 from crlbench.disk import reading
-from crlbench.disk.packed import BadArchive
 from crlbench.disk.toml import dump_toml
+from crlbench.disk.unpacking import BadArchive
 from crlbench.errors import CrlbenchError, UsageError, ValidationError, unknown_name
 from crlbench.run import store
 from crlbench.run.board import load_track

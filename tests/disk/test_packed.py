@@ -8,7 +8,8 @@ import tarfile
 import pytest
 import zstandard
 
-from crlbench.disk.packed import MAX_UNPACKED, BadArchive, _header, decompress, pack, unpack
+from crlbench.disk.packed import MAX_UNPACKED, _header, pack, unpack
+from crlbench.disk.unpacking import BadArchive, decompress
 
 
 @pytest.mark.parametrize("size", [0, 1, 24_230, MAX_UNPACKED])

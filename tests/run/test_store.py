@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crlbench.disk.packed import BadArchive
+from crlbench.disk.unpacking import BadArchive
 from crlbench.errors import EnvironmentUnfit, ValidationError
 from crlbench.run import store
 

@@ -6,10 +6,14 @@ import errno
 import json
 import os
 import shutil
+import subprocess
+import sys
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
@@ -284,15 +288,134 @@ def test_a_sound_parcel_of_something_else_is_made_again(
     assert read == [*MODELS]
 
 
+def change_value(path: Path, part: str, way: Sequence[Any], value: Any) -> None:
+    """Put another value into a part of a parcel, which stays sound."""
+    parcel = Parcel(path)
+    parts = {name: bytes(parcel.part(name)) for name in parcel.names}
+    whole = place = json.loads(zstandard.decompress(parts[part]))
+    for step in way[:-1]:
+        place = place[step]
+    assert place[way[-1]] != value
+    place[way[-1]] = value
+    write_parcel(path, parts | {part: zstandard.compress(json.dumps(whole).encode())})
+
+
+VALUES: Sequence[tuple[str, Sequence[Any], Any]] = [
+    ("head", ["name"], "tiny-gemma@00000000/ppo"),
+    ("head", ["date"], 7),
+    ("head", ["badge"], "proven by nobody"),
+    ("head", ["runs", 0, "seed"], float("nan")),
+    ("head", ["runs", 0, "folder"], "../../../elsewhere"),
+    ("head", ["small", 0, 1], [10**6, 10**6, 10**6]),
+    ("head", ["small", 0, 0], "|O"),
+    ("head", ["brief", 1, 0, 1, 1, 0, 1], "<script>"),
+    ("head", ["brief", 1, 1, 1], float("inf")),
+    ("head", ["arms", 0, "n"], True),
+    ("head", ["arms", 0, "axes", 1, 0, 1, 1], "0.9"),
+    ("arm 0 tasks", [1, 1, 1], {"a": []}),
+    ("arm 0 efficiency", [1], ["t"]),
+    ("panels", ["failures"], 3),
+    ("evidence 0 draws", [2], {}),
+    ("evidence 0 transfers", [0], None),
+    ("evidence 0 columns", [0, 1], ["a", -1]),
+    ("evidence 0 kept", [0, 1], "<script>"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("part", "way", "value"), VALUES, ids=lambda one: str(one)[:40])
+def test_a_value_that_no_build_kept_is_computed_again(
+    committed: Path,
+    cache: Cache,
+    cold: Mapping[str, bytes],
+    part: str,
+    way: Sequence[Any],
+    value: Any,
+) -> None:
+    """Parcels with right digests of other types, of numbers that are none, of wrong shapes."""
+    for path in cache.folder.iterdir():
+        if "-" in path.name:
+            path.unlink()  # so that every part is needed again
+        else:
+            change_value(path, part, way, value)
+    assert building.build(read_site(committed, Catalog(), cache=cache)) == cold
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("value", ["<script>", None, 0.5, float("nan"), ["x", 1]])
+@pytest.mark.parametrize("kind", ["results-", "transfer-"])
+def test_results_of_several_entries_that_no_build_kept_are_computed_again(
+    committed: Path, cache: Cache, cold: Mapping[str, bytes], kind: str, value: Any
+) -> None:
+    for path in cache.folder.glob("pages-*"):
+        path.unlink()
+    (path, *_) = cache.folder.glob(f"{kind}*")
+    if kind == "transfer-":
+        change_value(path, "matrices", [1, 5], value)
+    else:
+        keys, *lines = zstandard.decompress(Parcel(path).part(PART)).decode().split("\n")
+        rows = [json.loads(line) for line in lines]
+        for row in rows:
+            row[1] = value
+        text = "\n".join([keys, *map(json.dumps, rows)])
+        cache.put(path.stem, {PART: zstandard.compress(text.encode())})
+    assert building.build(read_site(committed, Catalog(), cache=cache)) == cold
+
+
+@pytest.mark.slow
+def test_parts_that_do_not_fit_together_are_computed_again_with_a_sentence(
+    committed: Path, cache: Cache, cold: Mapping[str, bytes]
+) -> None:
+    """Each has its form: an array stands where another one was."""
+    for path in cache.folder.iterdir():
+        if "-" in path.name:
+            path.unlink()
+            continue
+        rows = json.loads(zstandard.decompress(Parcel(path).part("evidence 0 columns")))
+        change_value(path, "evidence 0 columns", [0, 1], rows[-1][1])
+    said: list[str] = []
+    site = read_site(committed, Catalog(), cache=cache, say=said.append)
+    assert building.build(site) == cold
+    (sentence,) = said
+    assert f"--cache {cache.folder}" in sentence and "computed again" in sentence
+    again = read_site(committed, Catalog(), cache=Cache(cache.folder), say=said.append)
+    assert building.build(again) == cold and said == [sentence]
+
+
+def test_an_error_of_the_build_itself_is_no_fault_of_the_cache(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> Iterator[File]:
+        raise ZeroDivisionError
+        yield
+
+    monkeypatch.setattr(building, "parts", lambda _: [refuse])
+    tries: list[Exception] = []
+    kept = replace(site, afresh=lambda error: tries.append(error) or site)
+    for one, times in ((kept, 1), (site, 1)):
+        with pytest.raises(ZeroDivisionError):
+            building.build(one, 1)
+        assert len(tries) == times
+
+
+def test_a_part_that_unpacks_to_gigabytes_is_not_taken(tmp_path: Path) -> None:
+    zeros = zstandard.compress(bytes(2**24))
+    window, block = bytes([0, 7 << 3]), (2**17 << 3 | 1 << 1).to_bytes(3, "little") + b"\0"
+    bomb = zeros[:4] + window + block * 80_000  # ten gigabytes of zeros
+    cache = Cache(tmp_path)
+    cache.put("results-of-two", {PART: bomb})
+    assert read_known(cache, "results-of-two").get("one", int) is None
+
+
 @pytest.mark.parametrize("content", [b"[]", b"7", b"null", b"[" * 100_000])
 def test_results_that_are_none_are_not_taken(tmp_path: Path, content: bytes) -> None:
     cache = Cache(tmp_path)
     cache.put("results-of-two", {PART: zstandard.compress(content)})
     known = read_known(cache, "results-of-two")
-    assert known.get("one") is None
+    assert known.get("one", int) is None
     known.put("one", packed_text(1))
     known.write()
-    assert read_known(cache, "results-of-two").get("one") == 1
+    assert read_known(cache, "results-of-two").get("one", int) == 1
 
 
 def test_what_no_build_used_for_long_is_removed(cache: Cache) -> None:
@@ -404,6 +527,63 @@ def test_what_the_cache_of_nobody_cannot_take_goes_with_the_build(tmp_path: Path
     assert "cannot be written" in sentence and "goes on" in sentence
     del cache
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+KILLED = """
+import os, sys, time
+from pathlib import Path
+from crlbench.site import build
+from crlbench.site.cache import TemporaryCache
+cache = TemporaryCache(Path(sys.argv[1]).parent)
+cache.put("key", {"head": b"{}"})
+with build._replacing(Path(sys.argv[1])) as fresh:
+    build._write(fresh, build.MARKER, b"half of the new one")
+    print("half", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_killed_build_leaves_the_old_site_and_the_next_one_clears_what_it_left(
+    tmp_path: Path, before: bool
+) -> None:
+    out = tmp_path / "out"
+    if before:
+        building.write({building.MARKER: b"old", "pages/one": b"1"}, out)
+    command = [sys.executable, "-c", KILLED, str(out)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as killed:
+        assert killed.stdout is not None and killed.stdout.readline() == b"half\n"
+        living = {path for path in tmp_path.iterdir() if path != out}
+        building.write({building.MARKER: b"beside it"}, tmp_path / "other")
+        assert len(living) == 2 and all(path.exists() for path in living)
+        killed.kill()
+    assert out.exists() is before
+    if before:
+        assert (out / building.MARKER).read_bytes() == b"old"
+    building.write({building.MARKER: b"new"}, out)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "out"]
+    assert (out / building.MARKER).read_bytes() == b"new"
+
+
+def test_a_site_that_a_killed_build_had_set_aside_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a system cannot exchange two folders, a build may die between two renames."""
+    out = tmp_path / "out"
+    building.write({building.MARKER: b"old"}, out)
+    code = KILLED.replace("print(", "os.replace(sys.argv[1], fresh.parent / build.OLD); print(")
+    with subprocess.Popen([sys.executable, "-c", code, str(out)], stdout=subprocess.PIPE) as killed:
+        assert killed.stdout is not None and killed.stdout.readline() == b"half\n"
+        killed.kill()
+    assert not out.exists()
+    with pytest.raises(EnvironmentUnfit), building._replacing(out):
+        assert (out / building.MARKER).read_bytes() == b"old"
+        raise OSError
+    assert (out / building.MARKER).read_bytes() == b"old"
+    monkeypatch.setattr(building, "_exchange", lambda *_: False)
+    building.write({building.MARKER: b"new"}, out)
+    assert (out / building.MARKER).read_bytes() == b"new"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 # -- the command ---------------------------------------------------------------------------

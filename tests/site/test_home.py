@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -22,11 +22,12 @@ from crlbench.site import facets, figures, home
 from crlbench.site.build import build
 from crlbench.site.costs import cost_words, rank_cost, seed_cost
 from crlbench.site.reading import read_site
-from crlbench.site.source import Site
+from crlbench.site.source import Site, StoredBoard, in_order
 from crlbench.site.standings import Panel, _luck, standings
 from crlbench.stats.tiers import Leader
 from crlbench.verdict.axes import AXES
 from crlbench.verdict.resources import known_track
+from crlbench.verdict.runs import Run
 from tests.site import screenshot
 from tests.site.simulated import TASKS, submit
 from tests.site.stored import site_of
@@ -219,6 +220,53 @@ def test_a_board_of_other_conditions_has_a_name_of_its_own(site: Site):
     changed = [replace(s, board=replace(s.board, division="open")) for s in site.boards]
     labels = [stored.label for stored in (site.boards[0], *changed)]
     assert len(set(labels)) == len(labels) and labels[0] == "mini v1"
+
+
+def conditions_changed(stored: StoredBoard, name: str, **values: Any) -> StoredBoard:
+    """The board as another one of the open division, with these conditions."""
+    run = stored.runs.runs[0]
+    leaves = run.record.fingerprint.leaves | {
+        f"conditions.{group}.{key}": value
+        for group, of_group in values.items()
+        for key, value in of_group.items()
+    }
+    stated = run.record.fingerprint.model_copy(update={"leaves": leaves, "hash": name})
+    record = run.record.model_copy(update={"fingerprint": stated})
+    runs = replace(stored.runs, runs=(Run(record, run.folder),))
+    board = replace(stored.board, division="open", fingerprint=name)
+    return replace(stored, id=f"mini-{name}", runs=runs, board=board)
+
+
+MANY = {"epochs": 2, "minibatches": 2, "weight_decay": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "ends"),
+    [
+        (
+            [MANY | {"learning_rate": 3e-4}, MANY | {"learning_rate": 3e-5}],
+            ["(learning rate 3e-4)", "(learning rate 3e-5)"],
+        ),
+        ([MANY | {"epochs": 3}, MANY], ["(epochs 3)", "(epochs 2)"]),
+        ([{"warmup_iterations": 0}, {"warmup_iterations": 1}], ["iterations 0)", "iterations 1)"]),
+        ([MANY, MANY], ["(aaaa)", "(bbbb)"]),
+        ([{"learning_rate": 3e-4}, MANY], ["conditions changed", "conditions changed"]),
+    ],
+)
+def test_no_two_boards_of_a_site_have_one_title(
+    site: Site, changes: Sequence[Mapping[str, Any]], ends: Sequence[str]
+):
+    first = replace(site.boards[0], shelves={})
+    boards = [first] + [
+        conditions_changed(first, name, optimization=values)
+        for name, values in zip(("aaaaaaaaaaaa", "bbbbbbbbbbbb"), changes, strict=True)
+    ]
+    titles = {stored.board.fingerprint: stored.title for stored in in_order(boards)}
+    assert len({*titles.values()}) == 3
+    assert titles[first.board.fingerprint] == first.title
+    for name, end in zip("ab", ends, strict=True):
+        title = titles[name * 12]
+        assert title.startswith("mini v1, ") and title.endswith(end)
 
 
 def test_other_boards_and_recipes_are_one_click_away(files: Mapping[str, bytes], site: Site):

@@ -20,7 +20,7 @@ from crlbench.base.wording import first_of
 from crlbench.contribute.results.layout import ENTRY_DEPTH, README, RESULTS
 from crlbench.contribute.results.retract import RETRACTIONS
 from crlbench.disk.names import RECORD_NAME
-from crlbench.disk.packed import PACKED, BadArchive, unpack
+from crlbench.disk.packed import PACKED, unpack
 from crlbench.errors import CrlbenchError, EnvironmentUnfit, UsageError
 from crlbench.verdict.runs import Run
 
@@ -283,7 +283,7 @@ class Base:
         try:
             members = unpack(git_bytes(self.root, "show", f"{self.commit}:{place}")).items()
             return [_record_id(text) for name, text in members if name.endswith(f"/{RECORD_NAME}")]
-        except (CrlbenchError, BadArchive, ValueError):
+        except (CrlbenchError, ValueError):
             return []
 
 

@@ -30,8 +30,9 @@ from crlbench.disk.arrays import BadArrays, read_arrays
 from crlbench.disk.hashing import canonical_json
 from crlbench.disk.linked_lines import GENESIS
 from crlbench.disk.names import PACKED_FILES, PLAN_NAME, RECORD_NAME, VERIFICATION_NAME
-from crlbench.disk.packed import PACKED, BadArchive, decompress, members, pack, unpack
+from crlbench.disk.packed import PACKED, members, pack, unpack
 from crlbench.disk.reading import json_value
+from crlbench.disk.unpacking import BadArchive, decompress
 from crlbench.errors import UsageError, ValidationError
 from crlbench.run.record import compact
 from crlbench.run.store import packed_arrays

@@ -36,14 +36,15 @@ from crlbench.contribute.review.published import (
     tasks_of,
 )
 from crlbench.disk.names import VERIFICATION_NAME
-from crlbench.disk.packed import PACKED, BadArchive
+from crlbench.disk.packed import PACKED
 from crlbench.disk.reading import read_bytes
+from crlbench.disk.unpacking import BadArchive
 from crlbench.errors import CrlbenchError, printable
 
 WORDS = ("summary", "pilot")
 """Fields of a track that say how its numbers were chosen and change none."""
-LATER = ("reference",)
-"""Fields of a track that are measured once it stands, and kept from then on."""
+LATER = ("reference", "designs")
+"""Fields of a track that come once it stands, and are kept from then on."""
 
 Findings = Iterator[str]
 

@@ -15,7 +15,8 @@ from crlbench.contribute.results.result import Examiner
 from crlbench.disk.hashing import canonical_json, digest
 from crlbench.disk.linked_lines import GENESIS, linked, parsed
 from crlbench.disk.names import RUN_FILES
-from crlbench.disk.packed import PACKED, BadArchive, pack, unpack
+from crlbench.disk.packed import PACKED, pack, unpack
+from crlbench.disk.unpacking import BadArchive
 from tests.fuzz import corpus
 from tests.fuzz.mutate import compressed, either, json_lines, json_tree, octets
 from tests.fuzz.target import Target, bundled, put, unbundled

@@ -24,8 +24,8 @@ from crlbench.contract.study import Study
 from crlbench.disk.arrays import BadArrays, read_arrays
 from crlbench.disk.hashing import canonical_json, digest
 from crlbench.disk.linked_lines import GENESIS
-from crlbench.disk.packed import BadArchive
 from crlbench.disk.reading import Malformed
+from crlbench.disk.unpacking import BadArchive
 from crlbench.verdict.attempts import read_attempts
 from crlbench.verdict.board import summarise_board
 from crlbench.verdict.runs import load_runs
