@@ -78,6 +78,9 @@ def answer(designs: AxisDesigns, leaders: Sequence[str], ranked: int) -> tuple[s
         return "", ""
     if len(leaders) == ranked:
         tie = f"No {what} is shown to be worse than the highest by more than {margin}."
+        values = [row.score.value for row in designs.rows if row.score.value is not None]
+        if max(values, default=MARGIN) < MARGIN:
+            tie = f"Every score is below {margin}, the least difference that counts."
         return wording.all_tie(ranked), tie
     if len(leaders) == 1:
         alone = f"Every other ranked {what} is worse by more than {margin} on these tasks."
