@@ -9,8 +9,8 @@ from crlbench.verdict.resources import known_track
 
 SIZES = (
     (1e7, "Up to 10M parameters", "mini"),
-    (1e9, "10M to 1B", "small"),
-    (float("inf"), "More than 1B", "core"),
+    (0.55e9, "10M to 0.5B", "small"),
+    (float("inf"), "More", "core"),
 )
 """Upper ends in parameters, their words, and the track of models up to there."""
 

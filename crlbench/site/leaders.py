@@ -140,9 +140,16 @@ def _leader(members: Sequence[Member]) -> dict[str, Any]:
         "chip": _chip(first, len(tied), len(members)),
         "ranked": bool(ranked),
         "score": f"{score.sign} {words.estimate(score)}".strip(),
-        "lines": [*_beyond(stored, entry), *_lines(stored, entry)],
+        "lines": [*_unranked(ranked, previews), *_beyond(stored, entry), *_lines(stored, entry)],
         "waiting": "",
     }
+
+
+def _unranked(ranked: Sequence[Member], previews: Sequence[Member]) -> Iterator[str]:
+    """What a class without a rank shows."""
+    if not ranked:
+        of = "The only preview" if len(previews) == 1 else f"Highest of {len(previews)} previews"
+        yield f"{of}: not a rank, and no choice between models."
 
 
 def _chip(first: Member, tied: int, members: int) -> str:

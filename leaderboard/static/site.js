@@ -54,9 +54,12 @@
     if (!place) return;
     var home = place.closest("details") || place.querySelector("details.part");
     for (; home; home = home.parentElement.closest("details")) home.open = true;
+    // Parts that are drawn when they come near have estimated heights, which would move the place.
+    document.documentElement.classList.add("whole");
     place.scrollIntoView();
   }
   window.addEventListener("hashchange", reveal);
+  window.addEventListener("load", reveal);
   reveal();
 
   /** A button that copies a text, and says whether it did. */

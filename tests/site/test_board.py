@@ -454,3 +454,15 @@ def test_the_axis_lies_over_the_bars_and_no_column_is_cut_off(visit: Visitor, wi
         "[...document.querySelectorAll('.board .scroll')].map(e => e.scrollWidth - e.clientWidth)"
     )
     assert max(cut) <= 0
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("way", ["address", "click"])
+def test_a_jump_ends_at_its_heading(visit: Visitor, width: int, way: str):
+    page = visit("index.html#sure" if way == "address" else "index.html", width=width)
+    if way == "click":
+        page.get_by_role("link", name="How sure is that?").click()
+    settled = "document.querySelector('#sure').getBoundingClientRect().top"
+    page.wait_for_function(f"{settled} >= 0 && {settled} < 200")
+    page.wait_for_timeout(600)
+    assert 0 <= page.evaluate(settled) < 200

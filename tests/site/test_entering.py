@@ -14,6 +14,7 @@ from crlbench.site.entering import way_in, ways_in
         (1_010_000, "mini"),
         (135_000_000, "small"),
         (494_000_000, "small"),
+        (600_000_000, "core"),
         (1_540_000_000, "core"),
         (8_000_000_000, "core"),
     ],
