@@ -73,8 +73,9 @@ class StoredBoard:
     """What fills its shelves again where a part was damaged."""
     own: frozenset[str] = frozenset()
     """Names of entries that only the reader has: not submitted, and never ranked."""
-    apart: str = ""
-    """What tells its title from an equal one of the site: ``learning rate 3e-4``."""
+    apart: tuple[str, str] = ("", "")
+    """A title that other boards of the site would have, too, and what tells this one from them:
+    ``learning rate 3e-4``."""
     transient: bool = True
     """Whether vectors are dropped as soon as a page was made of them."""
 
@@ -98,7 +99,8 @@ class StoredBoard:
     def title(self) -> str:
         """``mini v1``; with what was changed, ``mini v1, learning rate 3e-4``. No two boards of a
         site have the same."""
-        return f"{self._own_title} ({self.apart})" if self.apart else self._own_title
+        shared, told = self.apart
+        return f"{self._own_title} ({told})" if shared == self._own_title else self._own_title
 
     @cached_property
     def _own_title(self) -> str:
@@ -269,13 +271,13 @@ def in_order(boards: Iterable[StoredBoard]) -> tuple[StoredBoard, ...]:
     for stored in ordered:
         by_title.setdefault(stored._own_title, []).append(stored)
     apart = {
-        stored.id: told
-        for alike in by_title.values()
+        stored.id: (title, told)
+        for title, alike in by_title.items()
         if len(alike) > 1
         for stored, told in zip(alike, _differences(alike), strict=True)
         if stored.is_open or sum(not one.is_open for one in alike) > 1
     }
-    return tuple(replace(stored, apart=apart.get(stored.id, "")) for stored in ordered)
+    return tuple(replace(stored, apart=apart.get(stored.id, ("", ""))) for stored in ordered)
 
 
 def _differences(boards: Sequence[StoredBoard]) -> list[str]:

@@ -263,7 +263,7 @@ def test_no_two_boards_of_a_site_have_one_title(
     ]
     titles = {stored.board.fingerprint: stored.title for stored in in_order(boards)}
     assert len({*titles.values()}) == 3
-    assert titles[first.board.fingerprint] == first.title
+    assert titles[first.board.fingerprint] == replace(first, apart=("", "")).title
     for name, end in zip("ab", ends, strict=True):
         title = titles[name * 12]
         assert title.startswith("mini v1, ") and title.endswith(end)
