@@ -216,14 +216,12 @@ class Workshop:
     def last_inputs(self) -> Inputs:
         """What the last stage learns from, and what it begins from."""
         read = dict(self.chain.last.inputs)
-        start = self.weights(read["start"])
-        inputs = Inputs(
-            start=start, reference=start, is_control=self.permutes, meter=self.meters.of_last()
-        )
+        start, meter = self.weights(read["start"]), self.meters.of_last()
+        inputs = Inputs(start=start, reference=start, is_control=self.permutes, meter=meter)
         if read.get("reference", read["start"]) != read["start"]:
             inputs = replace(inputs, reference=self.weights(read["reference"]) or self.entry())
         if "reward" in read:
-            payer, prompts = self.payer(read["reward"], inputs.meter)
+            payer, prompts = self.payer(read["reward"], meter)
             return replace(inputs, payer=payer, prompts=prompts)
         if TEACHER in read:
             return replace(inputs, prompts=[question.prompt for question in self.questions[1]])
@@ -233,13 +231,12 @@ class Workshop:
             return replace(
                 inputs,
                 prompts=[question.prompt for question in self.questions[1]],
-                judge=pair_by(self.jury(self.chain.recipe.pairing), inputs.meter),
+                judge=pair_by(self.jury(self.chain.recipe.pairing), meter),
                 rounds=dict(self.chain.last.settings).get("rounds"),
             )
         if data == DEMOS:
             shown = self.shown
-            if inputs.meter is not None:
-                inputs.meter.show(len(shown.lessons))
+            meter.show(len(shown.lessons))
             return replace(inputs, lessons=shown.lessons, left_out=shown.left_out)
         product = self.products[data]
         is_pairs = self.chain.last.kind == "preference"
@@ -429,7 +426,7 @@ class Workshop:
             return self.subject.backbone
         return with_weights(self.subject.card, self.subject.backbone, weights)
 
-    def payer(self, name: str, meter: Meter | None) -> tuple[Scorer | None, list[Prompt]]:
+    def payer(self, name: str, meter: Meter) -> tuple[Scorer | None, list[Prompt]]:
         """What pays the last stage, None where the task does; and its prompts."""
         if name == GOLD:
             return None, [question.prompt for question in self.questions[1]]

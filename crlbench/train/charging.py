@@ -82,6 +82,16 @@ class Meter:
         work = reading_work(groups_of(rollout), self.coefficients["policy"])
         self._run("policy", "trained", work, work.logits if valued else 0)
 
+    def trace(self, rollout: Rollout) -> None:
+        """A pass of the policy forward and backward that kept all logits."""
+        work = reading_work(groups_of(rollout), self.coefficients["policy"])
+        self._run("policy", "traced", work, 0)
+
+    def multiply(self, rollout: Rollout) -> None:
+        """A vector was multiplied by the Hessian of a traced pass over completions."""
+        work = reading_work(groups_of(rollout), self.coefficients["policy"])
+        self._run("policy", "products", work, 0)
+
     def score(self, rows: Sequence[Sequence[int]]) -> None:
         """A reward model scored rows of tokens; equal rows are scored once."""
         lengths = [len(row) for row in set(map(tuple, rows))]
