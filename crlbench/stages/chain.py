@@ -55,7 +55,7 @@ from crlbench.stages.own_pairs import copy_pairs
 from crlbench.stages.payers import asked, pair_by, pay_by
 from crlbench.stages.reward import make_reward, reward_training
 from crlbench.stages.supervised import demonstrations, make_supervised
-from crlbench.suite.labels import Labeller, read_labeller
+from crlbench.suite.labels import Labeller, Score, read_labeller
 from crlbench.suite.own_answers import read_own
 from crlbench.suite.pairs import Pair, parse_pairs
 from crlbench.train.charging import Meter
@@ -383,14 +383,19 @@ class Workshop:
     @property
     def labeller(self) -> Labeller:
         """Who says what is better."""
-        scorer = scorer_of(self.task, self.cell.device)
-
-        def gold(texts: Any, answers: Any) -> list[float]:
-            return [float(score.outcome) for score in scorer(texts, answers)]
-
         text = self.preference.labeller
         home = switches.home() if text.startswith(VERDICTS) else Path()
-        return read_labeller(text, gold, home / VERDICTS)
+        return read_labeller(text, self.gold, home / VERDICTS)
+
+    @cached_property
+    def gold(self) -> Score:
+        """What the task's verifier says of completions."""
+        scorer = scorer_of(self.task, self.cell.device)
+
+        def score(texts: Any, answers: Any) -> list[float]:
+            return [float(one.outcome) for one in scorer(texts, answers)]
+
+        return score
 
     def make_reward(self, stage: Stage, folder: Path, work: Path) -> Made:
         """A reward model that was fitted to pairs."""

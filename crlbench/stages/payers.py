@@ -39,13 +39,12 @@ def asked(questions: Sequence[Question], model: RewardModel) -> list[Prompt]:
     return prompts
 
 
-def pair_by(jury: Jury, meter: Meter | None) -> PairMaker:
+def pair_by(jury: Jury, meter: Meter) -> PairMaker:
     """A jury as what pairs the completions of an iteration."""
 
     def pair(batch: PromptBatch, texts: Sequence[str]) -> list[tuple[int, int]]:
         pairs, labels = jury.pairs(batch, texts)
-        if meter is not None:
-            meter.judge(labels)
+        meter.judge(labels)
         return pairs
 
     return pair
