@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import math
 import tempfile
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from crlbench.commands.console import count, note, out, out_json
-from crlbench.commands.own_data import own_file
 from crlbench.commands.pace import Pace, is_absent, pace_of, unreachable
 from crlbench.commands.running import Job, checked_memory, disk_bytes, say_vanished
 from crlbench.commands.settings import shard
 from crlbench.contract.attempts import DECLARED_SEEDS
 from crlbench.contract.conditions import Conditions, protocol_name
-from crlbench.contract.events import Emit, Event, Figures
-from crlbench.contract.experience import reads_file
+from crlbench.contract.events import Emit, Event, Figures, StageForecast
 from crlbench.contract.model_card import ModelCard
 from crlbench.contract.records import Cell, Status
 from crlbench.disk.names import MODE_PART
@@ -28,13 +25,20 @@ from crlbench.disk.switches import offline
 from crlbench.errors import OK, CrlbenchError
 from crlbench.launch.local import LocalLauncher
 from crlbench.pages.table import tabulate
-from crlbench.run.cost import Workpiece, stage_costs
 from crlbench.run.plan import Plan, label, of_shard, state
 from crlbench.run.progress import duration
 from crlbench.run.session import survey
 from crlbench.run.store import check_writable
-from crlbench.suite.own_answers import OwnFile
 from crlbench.verdict.protocols import RULES
+
+AMOUNTS = {
+    "verdicts": "labels",
+    "demonstrations": "demonstrations",
+    "generated": "generated_tokens",
+    "read": "read_tokens",
+    "updates": "updates",
+}
+"""Columns of the table of stages, and the charges that they show (docs/charges.md)."""
 
 
 def dry_run(options: Namespace, job: Job) -> int:
@@ -56,7 +60,7 @@ def dry_run(options: Namespace, job: Job) -> int:
     for plan in result["plans"]:
         out(f"plan {plan['hash']}  {plan['folder']}")
     if result["stages"]:
-        columns = ["recipe", "task", "stage", "kind", "time", "verdicts", "demonstrations"]
+        columns = ["recipe", "task", "stage", "kind", "time", *AMOUNTS, "FLOPs"]
         out()
         out(tabulate([_shown(stage) for stage in result["stages"]], columns).to_text())
         out("A stage of a model, task and seed is made once for all recipes that share it.")
@@ -86,7 +90,8 @@ class Forecast:
 
 
 def foresee(options: Namespace, job: Job) -> Forecast:
-    """What plans would do, how long and how much; runs a short piece of a cell of each model."""
+    """What plans would do, how long and how much; runs a short piece of a cell of each model, of
+    chains of each model, chain and task."""
     settings = job.settings
     check_writable(settings.out)
     estimates = checked_memory(options, job)
@@ -105,10 +110,12 @@ def foresee(options: Namespace, job: Job) -> Forecast:
     threads = job.threads
     one_per_model = {cell.model: cell for cell in reversed(missing)}
     paces = _paces(job, one_per_model)
-    to_measure = {model: cell for model, cell in one_per_model.items() if model not in paces}
+    there = [cell for cell in missing if cell.model not in paces]
+    to_measure = {_measured_as(cell): cell for cell in reversed(there)}
     if to_measure:
         note(options, "calibrating ...")
-    figures = {model: _calibrate(cell, threads) for model, cell in to_measure.items()}
+    measured = {name: _calibrate(cell, threads) for name, cell in to_measure.items()}
+    figures = {name: one.figures for name, one in measured.items()}
     # The short piece that is measured leaves out the ends, which decode the largest batches.
     peaks = [int(f["peak_memory_bytes"]) for f in figures.values()] + [e.peak for e in estimates]
     need = max(peaks, default=None) if one_per_model else None
@@ -121,17 +128,13 @@ def foresee(options: Namespace, job: Job) -> Forecast:
         "jobs": jobs,
         "threads_per_cell": threads,
         "seconds": (
-            _total_seconds(
-                [c for c in missing if c.model in figures], figures, fresh=settings.fresh
-            )
+            _total_seconds(there, measured, fresh=settings.fresh)
             + sum(_paced_seconds(c, *paces[c.model]) for c in missing if c.model in paces)
         )
         / jobs,
         "memory_bytes": jobs * settings.devices * (need or 0),
         "disk_bytes": disk_bytes(job.cards, len(missing), jobs),
-        "stages": _stages(
-            [cell for cell in missing if cell.model in figures], figures, own_file(settings)
-        ),
+        "stages": _stages(there, measured),
         "estimated": {
             model: pace.sentence(
                 card.slug, card.params_total or 0, _completions(one_per_model[model])
@@ -190,13 +193,44 @@ def _describe(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _calibrate(cell: Cell, threads: int) -> Figures:
-    """Figures of a short real piece of this cell, in a process and folder of its own."""
-    measurements: list[Figures] = []
+@dataclass(frozen=True)
+class Measured:
+    """What a short piece of a cell showed."""
+
+    figures: Figures
+    stages: Mapping[str, StageForecast] = field(default_factory=dict)
+    """Of a chain, what each stage will cost, by name in order."""
+
+    def seconds(self, cell: Cell) -> dict[str, float]:
+        """What each stage of a chain before the last one takes: as long as its passes take at the
+        pace of the measured iteration, and its evaluations."""
+        if not self.stages:
+            return {}
+        *before, (_, last) = self.stages.items()
+        budget = cell.conditions["budget"]
+        iterations = budget["grid"] * budget["iterations_per_point"]
+        pace = iterations * self.figures["iteration_s"] / last["effort"]
+        evaluation = self.figures["evaluation_s"]
+        return {
+            name: pace * one["effort"] + evaluation * one["evaluations"] for name, one in before
+        }
+
+
+def _measured_as(cell: Cell) -> str:
+    """What cells share of which one is measured for all: the model, of chains all of it."""
+    return cell.model if cell.artefacts is None else f"{cell.model}/{cell.recipe}/{cell.task}"
+
+
+def _calibrate(cell: Cell, threads: int) -> Measured:
+    """What a short real piece of this cell shows, in a process and folder of its own."""
+    figures: list[Figures] = []
+    stages: dict[str, StageForecast] = {}
 
     def note_figures(_: Cell, event: Event) -> None:
         if event["kind"] == "calibration":
-            measurements.append(event["figures"])
+            figures.append(event["figures"])
+        elif event["kind"] == "forecast":
+            stages.update(event["stages"])
 
     with tempfile.TemporaryDirectory(prefix="crlbench-") as folder:
         elsewhere = {
@@ -218,24 +252,37 @@ def _calibrate(cell: Cell, threads: int) -> Figures:
         error = CrlbenchError(outcome.message)
         error.exit_code = outcome.exit_code
         raise error
-    return measurements[-1]
+    return Measured(figures[-1], stages)
 
 
 def report_calibration(cell: Cell, emit: Emit, should_stop: Callable[[], bool]) -> Any:
-    """What the worker runs: measure, and send the figures as an event."""
+    """What the worker runs: measure, and send the figures as events."""
     from crlbench.run.execute import calibrate
+    from crlbench.stages.forecast import foresee_stages
     from crlbench.stages.stand_in import stand_in
 
-    emit({"kind": "calibration", "figures": calibrate(cell, stand_in)})
+    given: list[Any] = []
+
+    def inputs_of(*parts: Any) -> Any:
+        given[:] = [*parts, stand_in(*parts)]
+        return given[-1]
+
+    emit({"kind": "calibration", "figures": calibrate(cell, inputs_of)})
+    _, _, subject, task, inputs = given
+    if inputs.meter is not None:
+        emit({"kind": "forecast", "stages": foresee_stages(cell, subject, task, inputs.meter)})
     return SimpleNamespace(status=Status(state="completed"))
 
 
-def _total_seconds(cells: Sequence[Cell], figures: Mapping[str, Figures], *, fresh: bool) -> float:
+def _total_seconds(
+    cells: Sequence[Cell], measured: Mapping[str, Measured], *, fresh: bool
+) -> float:
     """What all cells take one after another, and once per model the scores of its start.
 
     Of a mode arm also, once per model and task, what the start model answers to the training
     prompts. Stored start scores cost nothing, unless ``fresh`` discards them.
     """
+    figures = {cell.model: measured[_measured_as(cell)].figures for cell in cells}
     without_start = {
         cell.model for cell in cells if fresh or not any(Path(cell.start_folder).glob("*.npz"))
     }
@@ -245,16 +292,14 @@ def _total_seconds(cells: Sequence[Cell], figures: Mapping[str, Figures], *, fre
         if cell.arm == "mode" and (fresh or not _answers(cell).exists())
     }
     return (
-        sum(_seconds(cell, figures[cell.model]) for cell in cells)
+        sum(_seconds(cell, measured[_measured_as(cell)]) for cell in cells)
         + sum(figures[model]["start_s"] for model in without_start)
         + sum(figures[model]["greedy_s"] for model, _ in asked)
     )
 
 
-def _stages(
-    cells: Sequence[Cell], figures: Mapping[str, Figures], own: OwnFile | None
-) -> list[dict[str, Any]]:
-    """What every stage of a chain takes, for one seed: by recipe, model and task.
+def _stages(cells: Sequence[Cell], measured: Mapping[str, Measured]) -> list[dict[str, Any]]:
+    """What every stage of a chain costs, for one seed: by recipe, model and task.
 
     Verdicts are those of the labeller, or of the verifier where it pays the last stage, or the
     pairs of a person's own file.
@@ -266,28 +311,20 @@ def _stages(
     }
     rows = []
     for cell in sorted(one_of_each.values(), key=label):
-        preference, budget = cell.conditions["preference"], cell.conditions["budget"]
-        seconds = _stage_seconds(cell, figures[cell.model])
+        one = measured[_measured_as(cell)]
+        seconds = one.seconds(cell)
         for stage in cell.recipe_config["stages"]:
-            last = stage["name"] not in seconds
-            pays = stage.get("reward") == "gold" or stage.get("data") == "own"
-            online = math.prod(budget.values()) if pays else 0
-            judged = preference["prompts"] * preference["per_prompt"]
-            demos = preference["demos"]
-            if own is not None and reads_file(stage, own.holds):
-                judged = demos = len(own.examples)
+            name, charges = stage["name"], one.stages[stage["name"]]["charges"]
             rows.append(
                 {
                     "model": cell.model,
                     "recipe": cell.recipe,
                     "task": cell.task,
-                    "stage": stage["name"],
+                    "stage": name,
                     "kind": stage["kind"],
-                    "seconds": _last_seconds(cell, figures[cell.model])
-                    if last
-                    else seconds[stage["name"]],
-                    "verdicts": judged if stage["kind"] == "collect" else online,
-                    "demonstrations": demos if stage.get("data") == "demos" else 0,
+                    "seconds": seconds.get(name, _last_seconds(cell, one.figures)),
+                    **{column: charges.get(charge, 0) for column, charge in AMOUNTS.items()},
+                    "flops": charges.get("flops", 0),
                 }
             )
     return rows
@@ -295,16 +332,9 @@ def _stages(
 
 def _shown(stage: Mapping[str, Any]) -> dict[str, Any]:
     """A row of the table of stages."""
-    numbers = {name: stage[name] or None for name in ("verdicts", "demonstrations")}
-    return {**stage, **numbers, "time": duration(stage["seconds"])}
-
-
-def _stage_seconds(cell: Cell, figures: Figures) -> dict[str, float]:
-    """What the stages before the last one take, by name, at the pace of the measured iteration."""
-    conditions = Conditions.model_validate(cell.conditions)
-    work = Workpiece(cell.model, cell.task, cell.catalog, conditions)
-    pace = figures["iteration_s"] / work.cost(conditions.budget.rows, 0)
-    return {name: pace * cost for name, cost in stage_costs(cell.recipe_config, work).items()}
+    numbers = {name: stage[name] or None for name in AMOUNTS}
+    flops = f"{stage['flops']:.1e}" if stage["flops"] else None
+    return {**stage, **numbers, "FLOPs": flops, "time": duration(stage["seconds"])}
 
 
 def _answers(cell: Cell) -> Path:
@@ -312,9 +342,9 @@ def _answers(cell: Cell) -> Path:
     return Path(cell.start_folder, f"{cell.task}{MODE_PART}.npz")
 
 
-def _seconds(cell: Cell, figures: Figures) -> float:
+def _seconds(cell: Cell, measured: Measured) -> float:
     """What a cell takes, with all stages of a chain."""
-    return _last_seconds(cell, figures) + sum(_stage_seconds(cell, figures).values())
+    return _last_seconds(cell, measured.figures) + sum(measured.seconds(cell).values())
 
 
 def _last_seconds(cell: Cell, figures: Figures) -> float:

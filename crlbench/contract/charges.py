@@ -194,6 +194,32 @@ def backward_flops(work: Work, model: Coefficients, *, values: int = 0) -> int:
     )
 
 
+def tracing_flops(work: Work, model: Coefficients) -> int:
+    """FLOPs of a pass forward and backward that keeps the logits instead of computing them again.
+
+    A trust-region step runs such passes: for its gradient, and for the gradient that its products
+    differentiate again.
+    """
+    head = (1 if model.frozen else 2) * model.head
+    kept = backward_flops(work._replace(logits=0), model) + head * work.logits
+    return forward_flops(work, model) + kept
+
+
+def product_flops(work: Work, model: Coefficients) -> int:
+    """FLOPs of a Hessian's product with a vector, by differentiating a traced pass again.
+
+    A product of two matrices that depend on the weights becomes six of its size: two gradients of
+    each of its own two gradients, and two of itself. Where one matrix is frozen there are two.
+    """
+    frozen = 2 if model.frozen else 6
+    return (
+        (frozen * model.token + 6 * model.adapter) * work.tokens
+        + 6 * model.context * work.contexts
+        + 6 * model.padded * work.padded
+        + frozen * model.head * work.logits
+    )
+
+
 def training_flops(work: Work, model: Coefficients, *, values: int = 0) -> int:
     """FLOPs of a forward pass and its backward pass."""
     forward = forward_flops(work, model, values=values)

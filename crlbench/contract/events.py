@@ -95,6 +95,25 @@ class CalibrationEvent(TypedDict):
     figures: Figures
 
 
+class StageForecast(TypedDict):
+    """What a stage of a chain is expected to cost, for one seed."""
+
+    charges: dict[str, int]
+    """Labels, demonstrations, tokens, bytes, FLOPs and updates; what is 0 is absent."""
+    effort: float
+    """FLOPs of its passes, those of decoding weighted by what they take longer."""
+    evaluations: int
+    """How often it is scored on the items of the curve; 0 of the last stage, whose time was
+    measured."""
+
+
+class ForecastEvent(TypedDict):
+    """What the stages of a chain are expected to cost, by name in their order."""
+
+    kind: Literal["forecast"]
+    stages: dict[str, StageForecast]
+
+
 class ProductEvent(TypedDict):
     """A stage of a chain that was run alone has its product."""
 
@@ -102,7 +121,7 @@ class ProductEvent(TypedDict):
     folder: str
 
 
-Event = StartEvent | ProgressEvent | RebuiltEvent | CalibrationEvent | ProductEvent
+Event = StartEvent | ProgressEvent | RebuiltEvent | CalibrationEvent | ForecastEvent | ProductEvent
 """Any of them; ``event["kind"]`` says which."""
 
 Emit = Callable[[Event], None]

@@ -12,13 +12,22 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from crlbench.base.added import added
-from crlbench.contract.charges import Charges, Coefficients, Work, forward_flops, training_flops
+from crlbench.contract.charges import (
+    Charges,
+    Coefficients,
+    Work,
+    forward_flops,
+    product_flops,
+    tracing_flops,
+    training_flops,
+)
 
 Role = Literal["policy", "reference", "reward", "teacher"]
 """Whose passes: the policy that learns or samples, what it is measured against, a reward model, a
 model that it learns to say the same as."""
-Kind = Literal["sampled", "read", "trained"]
-"""Of passes: decoding, without a gradient, with one."""
+Kind = Literal["sampled", "read", "trained", "traced", "products"]
+"""Of passes: decoding, without a gradient, with one; with one and all logits kept, and products of
+a Hessian with a vector."""
 
 
 class _Plain(BaseModel):
@@ -59,12 +68,20 @@ class ModelWork(_Plain):
     """Without a gradient: prompts before sampling, log-probabilities, scores."""
     trained: Passes = added(Passes())
     """With a gradient; each epoch counts."""
+    traced: Passes = added(Passes())
+    """With a gradient and all logits kept: of a trust-region step its gradient, and the rows of its
+    Fisher matrix once."""
+    products: Passes = added(Passes())
+    """Products of that matrix with a vector; each counts its rows."""
 
     def flops(self, model: Coefficients) -> int:
         """FLOPs of all of it."""
         free = (self.sampled, self.read)
-        return sum(forward_flops(one.work, model, values=one.values) for one in free) + (
-            training_flops(self.trained.work, model, values=self.trained.values)
+        return (
+            sum(forward_flops(one.work, model, values=one.values) for one in free)
+            + training_flops(self.trained.work, model, values=self.trained.values)
+            + tracing_flops(self.traced.work, model)
+            + product_flops(self.products.work, model)
         )
 
 
@@ -90,7 +107,7 @@ class Totals(_Plain):
             demonstrations=self.demonstrations,
             generated_bytes=self.generated_bytes,
             generated_tokens=sum(work.sampled.logits for work in works),
-            read_tokens=sum(work.read.tokens + work.trained.tokens for work in works),
+            read_tokens=sum(w.read.tokens + w.trained.tokens + w.traced.tokens for w in works),
             flops=sum(work.flops(coefficients[role]) for role, work in self.models.items()),
             updates=self.updates,
         )

@@ -242,8 +242,37 @@ def _check_last(
     if trained > most or (facts.source != "rewards" and trained != most):
         rule = "at most" if facts.source == "rewards" else "just"
         yield facts.finding("ledger.trained", trained, f"{rule} {most}", "cost.trained_tokens")
+    yield from _check_trust_region(facts, everything[-1], most)
     if facts.source == "teacher":
         yield from _check_teacher(facts, ledger, everything[-1])
+
+
+def _check_trust_region(facts: Facts, totals: Totals, tokens: float) -> Iterator[Finding]:
+    """Steps in a trust region trace all that they learn from once, and rows of the Fisher matrix;
+    these are multiplied at most as often as the recipe says. Other steps do neither.
+
+    Args:
+        tokens: of all steps, as the record's cost has them.
+    """
+    recipe = (_tables(facts) or [{}])[-1].get("recipe")
+    step = recipe.get("step") if isinstance(recipe, Mapping) else None
+    rule = step if isinstance(step, Mapping) and step.get("part") == "TrustRegion" else None
+    works = totals.models.values()
+    traced = sum(work.traced.logits for work in works)
+    products = sum(work.products.logits for work in works)
+    if rule is None:
+        yield from facts.differs("ledger.traced", traced + products, 0, "no trust region")
+        return
+    trained = sum(work.trained.logits for work in works)
+    yield from facts.differs("ledger.trained", trained, 0, "steps in a trust region are traced")
+    if not tokens <= traced <= 2 * tokens:
+        why = "the gradient of cost.trained_tokens, and rows of the Fisher matrix"
+        yield facts.finding("ledger.traced", traced, f"{tokens} to {2 * tokens}", why)
+    times = rule.get("cg_iterations")
+    most = (times if isinstance(times, int) else 0) * max(0, traced - tokens)
+    if products > most:
+        why = f"{times} products of the Fisher rows"
+        yield facts.finding("ledger.products", products, f"at most {most}", why)
 
 
 def _check_teacher(facts: Facts, ledger: Ledger, totals: Totals) -> Iterator[Finding]:

@@ -15,11 +15,12 @@ from crlbench.contract.conditions import (
     protocol_name,
     stated_conditions,
 )
+from crlbench.contract.experience import own_answers
 from crlbench.contract.records import RunRecord
 from crlbench.disk.reading import UNREADABLE
 from crlbench.errors import EnvironmentUnfit
 from crlbench.run.archive import catalog_of
-from crlbench.run.cost import Workpiece, count_training, stage_costs
+from crlbench.run.cost import OwnTexts, Workpiece, count_training, stage_costs
 from crlbench.run.progress import duration
 from crlbench.stats.measures import TRAIN_GREEDY
 
@@ -79,11 +80,22 @@ def replay_seconds(
     steps = iterations * c.optimization.epochs * c.optimization.minibatches
     work = Workpiece(model, record.task.name, catalog, c)
     try:
-        stages = sum(stage_costs(record.algo.config, work).values())
+        stages = sum(stage_costs(record.algo.config, work, _own_texts(record, work)).values())
         seconds = STEP_S * steps + (work.cost(iterations * budget.rows, items) + stages) / RATE
     except UNREADABLE:  # numbers beyond any float, or stages that are none
         return ETERNITY
     return min(ETERNITY, START_S + seconds)
+
+
+def _own_texts(record: RunRecord, work: Workpiece) -> OwnTexts | None:
+    """The file that stages learned from, by what they were charged; its texts are taken to be as
+    long as those of the task. None without one."""
+    own = own_answers(record.fingerprint.leaves)
+    if own is None or record.lineage is None:
+        return None
+    charge = "labels" if own.holds == "pairs" else "demonstrations"
+    lines = max((stage.charges.get(charge, 0) for stage in record.lineage), default=0)
+    return OwnTexts(own.holds, lines, work.text)
 
 
 def require_within(seconds: float, minutes: float, what: str) -> None:

@@ -10,13 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from crlbench.catalog.find import Catalog
 from crlbench.contract.arms import CONTROLS
 from crlbench.contract.conditions import Conditions
+from crlbench.contract.experience import reads_file
 from crlbench.contract.records import Cell
 from crlbench.errors import CrlbenchError
+from crlbench.suite.own_answers import read_own
 
 TYPICAL_PARAMETERS = 100_000_000
 """Size of a model that does not say its own."""
@@ -36,34 +38,72 @@ def cost(cell: Cell) -> float:
     """Cost of a whole run of a cell, above 0; of a chain with all its stages."""
     c = Conditions.model_validate(cell.conditions)
     work = Workpiece(cell.model, cell.task, cell.catalog, c)
-    stages = sum(stage_costs(cell.recipe_config, work).values())
+    stages = sum(stage_costs(cell.recipe_config, work, own_texts(cell)).values())
     return work.cost(c.budget.total, count_scored(cell, c)) + stages
 
 
-def stage_costs(config: Mapping[str, Any], work: Workpiece) -> dict[str, float]:
+class OwnTexts(NamedTuple):
+    """A person's own file of answers, as far as its cost goes."""
+
+    holds: str
+    """``pairs`` or ``demonstrations``."""
+    lines: int
+    size: int
+    """Bytes of a prompt with one answer, on average."""
+
+
+def own_texts(cell: Cell) -> OwnTexts | None:
+    """The file that stages of a cell learn from; None without one, and where it cannot be read,
+    which the run says."""
+    if cell.answers is None:
+        return None
+    try:
+        own = read_own(Path(cell.answers))
+    except CrlbenchError:
+        return None
+    sizes = [
+        sum(len(message["content"].encode()) for message in one.messages) + len(answer.encode())
+        for one in own.examples
+        for answer in one.answers
+    ]
+    return OwnTexts(own.holds, len(own.examples), round(sum(sizes) / len(sizes)))
+
+
+def stage_costs(
+    config: Mapping[str, Any], work: Workpiece, own: OwnTexts | None = None
+) -> dict[str, float]:
     """Cost of each stage of a chain before the last one, by name; empty without a chain.
 
     A stage that is stored already costs nothing; that is not known here.
 
     Args:
         config: of the recipe, as records and plans hold it.
+        own: the file that stages learn from in place of the task's answers.
     """
     p, items = work.conditions.preference, work.conditions.evaluation.curve_items
     if p is None:
         return {}
     costs: dict[str, float] = {}
+    pairs = {}
     for stage in config.get("stages", ())[:-1]:
-        if stage["kind"] in ("collect", "choose"):
+        file = own if own is not None and reads_file(stage, own.holds) else None
+        if stage["kind"] == "collect" and file is not None:  # its pairs are there
+            costs[stage["name"]] = 0.0
+            pairs[stage["name"]] = file
+        elif stage["kind"] in ("collect", "choose"):
             costs[stage["name"]] = work.cost(0, p.prompts * p.per_prompt)
         elif stage["kind"] == "reward":
-            costs[stage["name"]] = work.reading(2 * p.prompts * stage.get("epochs", 1))
+            file = pairs.get(stage["data"])
+            rows = 2 * (p.prompts if file is None else file.lines)
+            costs[stage["name"]] = work.reading(rows * stage.get("epochs", 1), file)
         elif stage["kind"] == "distill":
             epochs = stage.get("epochs", 1)
             learned = epochs * p.prompts * work.conditions.budget.completions
             costs[stage["name"]] = work.cost(learned, epochs * items)
         else:
             scored = work.cost(0, stage["epochs"] * items)
-            costs[stage["name"]] = work.reading(p.demos * stage["epochs"]) + scored
+            rows = stage["epochs"] * (p.demos if file is None else file.lines)
+            costs[stage["name"]] = work.reading(rows, file) + scored
     return costs
 
 
@@ -87,10 +127,16 @@ class Workpiece:
         scoring = scored * (DECODED * completion + prompt)
         return _parameters(self.model, self.catalog) * (training + scoring)
 
-    def reading(self, rows: int) -> float:
-        """Cost of learning from so many texts that are there: prompts with a completion."""
-        prompt, completion = _texts(self.task, self.catalog)
-        return _parameters(self.model, self.catalog) * BACKWARD * rows * (prompt + completion)
+    @property
+    def text(self) -> int:
+        """Bytes of the task's longest prompt with its longest completion."""
+        return sum(_texts(self.task, self.catalog))
+
+    def reading(self, rows: int, own: OwnTexts | None = None) -> float:
+        """Cost of learning from so many texts that are there: prompts with a completion, of the
+        task or of a person's own file."""
+        size = self.text if own is None else own.size
+        return _parameters(self.model, self.catalog) * BACKWARD * rows * size
 
 
 def count_scored(cell: Cell, conditions: Conditions) -> int:

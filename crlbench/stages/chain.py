@@ -55,7 +55,7 @@ from crlbench.stages.own_pairs import copy_pairs
 from crlbench.stages.payers import asked, pair_by, pay_by
 from crlbench.stages.reward import make_reward, reward_training
 from crlbench.stages.supervised import demonstrations, make_supervised
-from crlbench.suite.labels import Labeller, read_labeller
+from crlbench.suite.labels import Labeller, Score, read_labeller
 from crlbench.suite.own_answers import read_own
 from crlbench.suite.pairs import Pair, parse_pairs
 from crlbench.train.charging import Meter
@@ -216,14 +216,12 @@ class Workshop:
     def last_inputs(self) -> Inputs:
         """What the last stage learns from, and what it begins from."""
         read = dict(self.chain.last.inputs)
-        start = self.weights(read["start"])
-        inputs = Inputs(
-            start=start, reference=start, is_control=self.permutes, meter=self.meters.of_last()
-        )
+        start, meter = self.weights(read["start"]), self.meters.of_last()
+        inputs = Inputs(start=start, reference=start, is_control=self.permutes, meter=meter)
         if read.get("reference", read["start"]) != read["start"]:
             inputs = replace(inputs, reference=self.weights(read["reference"]) or self.entry())
         if "reward" in read:
-            payer, prompts = self.payer(read["reward"], inputs.meter)
+            payer, prompts = self.payer(read["reward"], meter)
             return replace(inputs, payer=payer, prompts=prompts)
         if TEACHER in read:
             return replace(inputs, prompts=[question.prompt for question in self.questions[1]])
@@ -233,13 +231,12 @@ class Workshop:
             return replace(
                 inputs,
                 prompts=[question.prompt for question in self.questions[1]],
-                judge=pair_by(self.jury(self.chain.recipe.pairing), inputs.meter),
+                judge=pair_by(self.jury(self.chain.recipe.pairing), meter),
                 rounds=dict(self.chain.last.settings).get("rounds"),
             )
         if data == DEMOS:
             shown = self.shown
-            if inputs.meter is not None:
-                inputs.meter.show(len(shown.lessons))
+            meter.show(len(shown.lessons))
             return replace(inputs, lessons=shown.lessons, left_out=shown.left_out)
         product = self.products[data]
         is_pairs = self.chain.last.kind == "preference"
@@ -386,14 +383,19 @@ class Workshop:
     @property
     def labeller(self) -> Labeller:
         """Who says what is better."""
-        scorer = scorer_of(self.task, self.cell.device)
-
-        def gold(texts: Any, answers: Any) -> list[float]:
-            return [float(score.outcome) for score in scorer(texts, answers)]
-
         text = self.preference.labeller
         home = switches.home() if text.startswith(VERDICTS) else Path()
-        return read_labeller(text, gold, home / VERDICTS)
+        return read_labeller(text, self.gold, home / VERDICTS)
+
+    @cached_property
+    def gold(self) -> Score:
+        """What the task's verifier says of completions."""
+        scorer = scorer_of(self.task, self.cell.device)
+
+        def score(texts: Any, answers: Any) -> list[float]:
+            return [float(one.outcome) for one in scorer(texts, answers)]
+
+        return score
 
     def make_reward(self, stage: Stage, folder: Path, work: Path) -> Made:
         """A reward model that was fitted to pairs."""
@@ -429,7 +431,7 @@ class Workshop:
             return self.subject.backbone
         return with_weights(self.subject.card, self.subject.backbone, weights)
 
-    def payer(self, name: str, meter: Meter | None) -> tuple[Scorer | None, list[Prompt]]:
+    def payer(self, name: str, meter: Meter) -> tuple[Scorer | None, list[Prompt]]:
         """What pays the last stage, None where the task does; and its prompts."""
         if name == GOLD:
             return None, [question.prompt for question in self.questions[1]]

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from crlbench.algo.chain import GOLD, START, TEACHER, Chain, Stage
-from crlbench.algo.recipe import Recipe
-from crlbench.algo.step import TrustRegion
 from crlbench.catalog.find import Catalog
 from crlbench.contract.charges import Coefficients
 from crlbench.contract.ledger import Role
@@ -72,14 +70,8 @@ class Meters:
         model = admit(Catalog(self.catalog).load_model(entry), whole=True)
         return measure_flops(config_of(model.card, model.location))
 
-    def of_last(self) -> Meter | None:
-        """The meter of the last stage; None where its steps cannot be counted.
-
-        A trust-region step multiplies by a Hessian, for which there is no formula here.
-        """
-        recipe = self.chain.recipe
-        if isinstance(recipe, Recipe) and isinstance(recipe.step, TrustRegion):
-            return None
+    def of_last(self) -> Meter:
+        """The meter of the last stage."""
         if TEACHER in dict(self.chain.last.inputs):
             return self.of_distilling(self.chain.last)
         paid = dict(self.chain.last.inputs).get("reward")

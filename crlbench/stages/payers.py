@@ -17,14 +17,13 @@ from crlbench.train.stream import Prompt
 from crlbench.types import PromptBatch
 
 
-def pay_by(model: RewardModel, task: str, meter: Meter | None) -> Scorer:
+def pay_by(model: RewardModel, task: str, meter: Meter) -> Scorer:
     """A reward model as what pays completions of :func:`asked` prompts."""
 
     def pay(texts: Any, answers: Any) -> list[Score]:
         prompts = [answer.prompt for answer in answers]
-        if meter is not None:
-            pairs = zip(prompts, texts, strict=True)
-            meter.score([completion_row(prompt, text, model.reader) for prompt, text in pairs])
+        pairs = zip(prompts, texts, strict=True)
+        meter.score([completion_row(prompt, text, model.reader) for prompt, text in pairs])
         return check_rewards(model.rewards(prompts, texts), texts, task)
 
     return pay
@@ -40,13 +39,12 @@ def asked(questions: Sequence[Question], model: RewardModel) -> list[Prompt]:
     return prompts
 
 
-def pair_by(jury: Jury, meter: Meter | None) -> PairMaker:
+def pair_by(jury: Jury, meter: Meter) -> PairMaker:
     """A jury as what pairs the completions of an iteration."""
 
     def pair(batch: PromptBatch, texts: Sequence[str]) -> list[tuple[int, int]]:
         pairs, labels = jury.pairs(batch, texts)
-        if meter is not None:
-            meter.judge(labels)
+        meter.judge(labels)
         return pairs
 
     return pair

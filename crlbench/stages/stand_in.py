@@ -1,14 +1,17 @@
 """What stands in for the products of stages while a short piece of a chain's last stage is timed.
 
-Answers are sampled from the start model: they are as long as those of a run, and cost no stage. A
-reward model is stood in for by the verifier.
+Demonstrations, and the lines of a person's own file, are what they are. Other answers are sampled
+from the start model: they are as long as those of a run, and cost no stage. A reward model is stood
+in for by the verifier.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import cycle, islice
 
-from crlbench.algo.chain import START, Chain
+from crlbench.algo.chain import DEMOS, START, Chain
 from crlbench.algo.pairs.pairing import BestWorst
 from crlbench.algo.recipe import from_config
 from crlbench.catalog.frozen import Task
@@ -27,24 +30,57 @@ PURPOSE = "calibrate"
 """Name of the stream of draws that answers are sampled by."""
 
 
-def stand_in(cell: Cell, conditions: Conditions, subject: Subject, task: Task) -> Inputs:
-    """Inputs of the last stage of a cell's chain; nothing beyond the cell where it is no chain."""
+def workshop(cell: Cell, conditions: Conditions, subject: Subject, task: Task) -> Workshop | None:
+    """Where the stages of a cell's chain are made; None where its recipe is no chain."""
     if cell.artefacts is None:
-        return ENTRY
+        return None
     chain = from_config(cell.recipe_config)
     assert isinstance(chain, Chain)  # cells of other recipes name no artefacts
-    shop = Workshop(cell, chain, conditions, subject, task, lambda: False)
-    source, questions = source_of(cell.recipe_config), shop.questions[1]
-    prompts = [question.prompt for question in questions]
+    return Workshop(cell, chain, conditions, subject, task, lambda: False)
+
+
+def stand_in(cell: Cell, conditions: Conditions, subject: Subject, task: Task) -> Inputs:
+    """Inputs of the last stage of a cell's chain; nothing beyond the cell where it is no chain."""
+    shop = workshop(cell, conditions, subject, task)
+    if shop is None:
+        return ENTRY
+    source, meter = source_of(cell.recipe_config), shop.meters.of_last()
+    prompts = [question.prompt for question in shop.questions[1]]
     if source not in FROZEN:
-        judge = pair_by(shop.jury(BestWorst()), None) if chain.judges_own else None
-        return Inputs(prompts=prompts, judge=judge)
-    sides, count = FROZEN[source], prompts_of(source, conditions.budget)
-    sampler = make_sampler(task, subject.reader, conditions)
+        judge = pair_by(shop.jury(BestWorst()), meter) if shop.chain.judges_own else None
+        return Inputs(prompts=prompts, judge=judge, meter=meter)
+    count = prompts_of(source, conditions.budget)
+    given = known_lessons(shop)
+    if given is None:
+        lessons = drawn_lessons(shop, FROZEN[source], count)
+    else:
+        lessons = [
+            replace(one, uid=f"{one.uid}#{number}")
+            for number, one in enumerate(islice(cycle(given), count))
+        ]
+    if shop.chain.last.reads("data") == DEMOS:
+        meter.show(len(shop.shown.lessons))
+    return Inputs(lessons=lessons, meter=meter)
+
+
+def known_lessons(shop: Workshop) -> Sequence[Lesson] | None:
+    """What the last stage reads, where it is there before any stage: demonstrations, or the pairs
+    of a person's own file."""
+    data = shop.chain.last.reads("data")
+    if data == DEMOS:
+        return shop.shown.lessons
+    source = next(stage for stage in shop.chain.upstream if stage.name == data)
+    return shop.own_lessons.lessons if shop.copies(source) else None
+
+
+def drawn_lessons(shop: Workshop, sides: int, count: int) -> list[Lesson]:
+    """``count`` lessons of ``sides`` answers each, sampled from the start model."""
+    cell, subject, task, questions = shop.cell, shop.subject, shop.task, shop.questions[1]
+    sampler = make_sampler(task, subject.reader, shop.conditions)
     key, policy = DrawKey(shop.seed, PURPOSE), shop.policy(START)
     some = questions[:count]
     drawn = sample(policy, sampler, some, sides, key, cell.device)
-    lessons = [
+    return [
         Lesson(
             f"{one.prompt.uid}#{number}",
             one.prompt.ids,
@@ -52,4 +88,3 @@ def stand_in(cell: Cell, conditions: Conditions, subject: Subject, task: Task) -
         )
         for number, (one, own) in enumerate(islice(cycle(zip(some, drawn, strict=True)), count))
     ]
-    return Inputs(lessons=lessons)

@@ -21,6 +21,10 @@ from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
 from crlbench.seeding import rng, uniforms
 
 MAX_VERDICT_BYTES = 2**28
+MAX_SCORE = 1e100
+"""Gaps of such scores are finite numbers."""
+MAX_PRICE = 1_000_000
+"""Most labels that one verdict costs."""
 FORMS = "gold, gold:flip=RATE, gold:slope=NUMBER or verdicts:SHA256"
 """How a labeller is written."""
 
@@ -195,8 +199,14 @@ def _verdict_of(line: bytes, where: str) -> tuple[tuple[str, str], Verdict]:
     for name, kind in names.items():
         if not isinstance(row[name], kind) or isinstance(row[name], bool):
             raise ValidationError(f"{where}: field {name}: {json.dumps(row[name]):.40} is no value")
+    if row["score"] is not None and not abs(row["score"]) <= MAX_SCORE:
+        raise ValidationError(
+            f"{where}: field score: a score is from -{MAX_SCORE:g} to {MAX_SCORE:g}."
+        )
     if row["labels"] < 0:
         raise ValidationError(f"{where}: field labels: {row['labels']} is below 0.")
+    if row["labels"] > MAX_PRICE:
+        raise ValidationError(f"{where}: field labels: a verdict costs at most {MAX_PRICE:,}.")
     return (row["uid"], row["completion"]), Verdict(row["score"], row["labels"])
 
 

@@ -222,8 +222,8 @@ def require_apart(own: OwnFile, tasks: Iterable[Task]) -> None:
 def _object(line: bytes) -> dict[str, Any]:
     if len(line) > MAX_LINE_BYTES:
         raise Unfit(
-            f"has {len(line)} bytes, and a line has at most {MAX_LINE_BYTES}. Is a line feed "
-            "missing between two objects?"
+            f"has {len(line)} bytes, and a line has at most {MAX_LINE_BYTES}. Perhaps a line "
+            "feed is missing between two objects"
         )
     try:
         row = json_value(line)

@@ -74,13 +74,31 @@ class Meter:
 
     def read(self, rollout: Rollout, role: Role = "policy", *, valued: bool = False) -> None:
         """A model read completions without a gradient; ``valued``: a critic estimated them."""
-        work = reading_work(groups_of(rollout), self.coefficients[role])
+        self.read_groups(groups_of(rollout), role, valued=valued)
+
+    def read_groups(self, groups: Sequence[Group], role: Role, *, valued: bool = False) -> None:
+        """As :meth:`read`, by the prompts and their completions."""
+        work = reading_work(groups, self.coefficients[role])
         self._run(role, "read", work, work.logits if valued else 0)
 
     def train(self, rollout: Rollout, *, valued: bool = False) -> None:
         """One step of the policy on completions: a pass forward and backward."""
-        work = reading_work(groups_of(rollout), self.coefficients["policy"])
+        self.train_groups(groups_of(rollout), valued=valued)
+
+    def train_groups(self, groups: Sequence[Group], *, valued: bool = False) -> None:
+        """As :meth:`train`, by the prompts and their completions."""
+        work = reading_work(groups, self.coefficients["policy"])
         self._run("policy", "trained", work, work.logits if valued else 0)
+
+    def trace(self, rollout: Rollout) -> None:
+        """A pass of the policy forward and backward that kept all logits."""
+        work = reading_work(groups_of(rollout), self.coefficients["policy"])
+        self._run("policy", "traced", work, 0)
+
+    def multiply(self, rollout: Rollout) -> None:
+        """A vector was multiplied by the Hessian of a traced pass over completions."""
+        work = reading_work(groups_of(rollout), self.coefficients["policy"])
+        self._run("policy", "products", work, 0)
 
     def score(self, rows: Sequence[Sequence[int]]) -> None:
         """A reward model scored rows of tokens; equal rows are scored once."""

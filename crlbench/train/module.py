@@ -174,13 +174,18 @@ class PolicyOptimization(SamplingLearner):
             self.meter.read(experience.rollout.rows(rest))
 
     def charge_step(self, minibatch: Experience) -> None:
-        """Charge a step on the rows that teach."""
+        """Charge a step on the rows that teach.
+
+        An update of the whole experience charges its own passes.
+        """
         if self.meter is None:
+            return
+        self.meter.update(1)
+        if self.update.whole_experience:
             return
         taught = minibatch.keep & minibatch.rollout.action_mask.any(1)
         rollout = minibatch.rollout.rows(taught.nonzero().squeeze(1))
         self.meter.train(rollout, valued=self.recipe.critic is not None)
-        self.meter.update(1)
 
     def minibatches(self, experience: Experience, iteration: int) -> Iterator[Tensor]:
         """Rows (b,) int64 of each step. An update of the whole experience is one minibatch."""

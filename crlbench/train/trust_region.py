@@ -26,6 +26,7 @@ from crlbench.algo.trust_region import (
 )
 from crlbench.errors import UsageError
 from crlbench.policy.policy import TokenOutputs, twice_differentiable
+from crlbench.train.charging import Meter
 from crlbench.train.learner import Learner, Step
 from crlbench.train.surrogate import Surrogate
 from crlbench.types import Experience, as_bool
@@ -64,7 +65,7 @@ class TrustRegion:
             )
         weights = learner.trainable()
         parts = learner.conditions.optimization.minibatches
-        landscape = Landscape(objective, list(weights.values()), self.rule, parts)
+        landscape = Landscape(objective, list(weights.values()), self.rule, parts, learner.meter)
         before = {name: weight.detach().clone() for name, weight in weights.items()}
         with twice_differentiable():
             gradient = landscape.gradient()
@@ -89,12 +90,15 @@ class Landscape:
         weights: list[nn.Parameter],
         rule: step.TrustRegion,
         parts: int,
+        meter: Meter | None = None,
     ) -> None:
         """The experience is run in ``parts``, as many as the track has minibatches, so that a
-        pass holds no more in memory than the update of another recipe."""
+        pass holds no more in memory than the update of another recipe. ``meter`` is charged for
+        every pass."""
         self.surrogate = surrogate
         self.weights = weights
         self.rule = rule
+        self.meter = meter
         self.minibatch = surrogate.minibatch
         rows = torch.arange(len(self.minibatch.keep), device=self.minibatch.keep.device)
         self.parts = [self.minibatch.rows(index).trimmed() for index in rows.chunk(parts)]
@@ -112,18 +116,29 @@ class Landscape:
             loss, observation, distribution = self.loss(part)
             slopes = torch.autograd.grad(-loss, self.weights, allow_unused=True)
             shares.append(flatten(slopes, self.weights))
+            if self.meter is not None:
+                self.meter.trace(part.rollout)
             self.old.append(distribution.detach())
             self.start.append(observation)
         return torch.stack(shares).sum(0)
 
     def product(self, vector: Tensor) -> Tensor:
         """(n,) Hessian of the mean KL of the Fisher rows, times ``vector`` (n,)."""
-        return self.curvature(vector)
+        product = self.curvature(vector)
+        if self.meter is not None:
+            self.meter.multiply(self.fisher.rollout)
+        return product
+
+    @cached_property
+    def fisher(self) -> Experience:
+        """The rows of which the Fisher matrix is made."""
+        return self.minibatch.rows(self.fisher_rows()).trimmed()
 
     @cached_property
     def curvature(self) -> Product:
-        part = self.minibatch.rows(self.fisher_rows()).trimmed()
-        distribution = self.distribution(part)
+        distribution = self.distribution(self.fisher)
+        if self.meter is not None:
+            self.meter.trace(self.fisher.rollout)
         return kl_product(token_kl(distribution, distribution.detach()).mean(), self.weights)
 
     def fisher_rows(self) -> Tensor:
@@ -138,6 +153,8 @@ class Landscape:
         surrogate, divergence, self.latest = 0.0, 0.0, []
         for part, old in zip(self.parts, self.old, strict=True):
             loss, observation, distribution = self.loss(part)
+            if self.meter is not None:
+                self.meter.read(part.rollout)
             surrogate -= float(loss)
             divergence += float(token_kl(distribution, old).double().sum())
             self.latest.append(observation)

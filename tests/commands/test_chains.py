@@ -40,7 +40,10 @@ def test_a_dry_run_says_what_each_stage_costs(
     said = json.loads(capsys.readouterr().out)
     names = ("stage", "kind", "verdicts", "demonstrations")
     assert [tuple(row[name] for name in names) for row in said["stages"]] == stages
-    assert all(row["seconds"] > 0 for row in said["stages"])
+    assert all(row["seconds"] > 0 and row["flops"] > 0 for row in said["stages"])
+    samples = {row["stage"] for row in said["stages"] if row["generated"]}
+    expected = {"bon": {"pairs", "best"}, "sft-only": set()}.get(recipe, {"policy"})
+    assert samples == expected and all(row["read"] > 0 for row in said["stages"])
     assert said["seconds"] >= sum(row["seconds"] for row in said["stages"])
     assert not list(tmp_path.rglob("record.json")) and not list(tmp_path.rglob("artefacts"))
 

@@ -158,6 +158,28 @@ def chain(data: Path, out: Path, recipe: str, *extra: str, **changed: Any) -> in
     return cli.main(["evaluate", *where, *asked, *sets, *extra])
 
 
+def check_foreseen(rows: list[dict[str, Any]], record: Any, holds: str) -> None:
+    """What is read is foreseen to the unit, what is sampled about."""
+    names = {"verdicts": "labels", "generated": "generated_tokens", "read": "read_tokens"}
+    names |= {one: one for one in ("demonstrations", "updates", "flops")}
+    sft, collected, last = (
+        {charge: row[name] for name, charge in names.items()} for row in rows
+    )
+    made = [{**dict.fromkeys(sft, 0), **stage.charges} for stage in record.lineage]
+    for stage in made:
+        stage.pop("generated_bytes", None)
+    assert sft == made[0] and all(row["seconds"] >= 0 for row in rows)
+    ran = record.ledger.total.model_dump()
+    assert last["updates"] == ran["updates"] and last["generated_tokens"] == 0
+    if holds == "pairs":
+        assert collected == made[1]
+        assert last["flops"] == pytest.approx(ran["flops"], rel=0.05)
+        assert last["read_tokens"] == pytest.approx(ran["read_tokens"], rel=0.05)
+    else:
+        assert collected["labels"] == made[1]["labels"]
+        assert collected["flops"] == pytest.approx(made[1]["flops"], rel=0.2)
+
+
 @pytest.mark.parametrize("holds", ["pairs", "demonstrations"])
 def test_stages_of_a_chain_learn_from_a_file_and_verify_makes_them_again(
     tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str], holds: str
@@ -165,6 +187,8 @@ def test_stages_of_a_chain_learn_from_a_file_and_verify_makes_them_again(
     data = write(tmp_path / "own.jsonl", pairs(70) if holds == "pairs" else demonstrations(40))
     sha256 = sha256_file(data)
     arms = ("--arm", "real,placebo") if holds == "pairs" else ()
+    assert chain(data, tmp_path / "runs", "sft-dpo", "--dry-run", "--json") == 0
+    foreseen = json.loads(capsys.readouterr().out)["stages"]
     assert chain(data, tmp_path / "runs", "sft-dpo", *arms) == 0
     captured = capsys.readouterr()
     assert "a file of answers of one's own" in captured.err
@@ -189,6 +213,7 @@ def test_stages_of_a_chain_learn_from_a_file_and_verify_makes_them_again(
         assert sft.inputs["data"] == sha256 and sft.charges["demonstrations"] == 40
         assert collected.inputs == {"policy": sft.sha256}
         assert collected.charges["labels"] == 90 * 8
+    check_foreseen(foreseen, record, holds)
     data.unlink()
     assert cli.main(["verify", str(folder)]) == 0
     assert "equal to the last bit" in capsys.readouterr().out

@@ -11,20 +11,23 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from crlbench.algo.trust_region import kl_product, token_kl
 from crlbench.catalog.find import Catalog
 from crlbench.contract.charges import (
     Coefficients,
     Group,
     backward_flops,
     forward_flops,
+    product_flops,
     reading_work,
     sampling_work,
+    tracing_flops,
     training_flops,
 )
 from crlbench.errors import ValidationError
 from crlbench.policy.adapters import add_lora
 from crlbench.policy.decode.loop import DecodeLoop, DrawKey
-from crlbench.policy.policy import Policy
+from crlbench.policy.policy import Policy, twice_differentiable
 from crlbench.policy.weights.flops import _separated, measure_flops
 from crlbench.policy.weights.shape import config_of, skeleton
 from crlbench.run.admission import admit
@@ -182,6 +185,56 @@ def test_one_layer_with_an_adapter_by_hand_and_by_the_counter() -> None:
     first = 2 * sum(LINEAR[n][0] * LINEAR[n][1] for n in "qkv") * work.tokens
     below = 2 * rank * 32 * 3 * work.tokens
     assert backward_flops(work, model) - first - below == pytest.approx(backward, rel=0.03)
+
+
+def twice(policy: Policy, shared: bool) -> tuple[int, int]:
+    """FLOPs of a KL's gradient that keeps its graph, and of a product with its Hessian."""
+    weights = list(policy.trainable().values())
+    vector = torch.ones(sum(weight.numel() for weight in weights))
+    with twice_differentiable():
+        with counter() as traced:
+            outputs = policy(*rows(), 1.0, shared_prefix=shared, distribution=True)
+            assert outputs.distribution is not None
+            new = outputs.distribution.flatten(0, 1)
+            product = kl_product(token_kl(new, new.detach()).mean(), weights)
+        with counter() as multiplied:
+            product(vector)
+    return traced.get_total_flops(), multiplied.get_total_flops()
+
+
+@pytest.mark.parametrize("name", [*DENSE, "tiny-granite-hybrid"])
+def test_a_product_with_a_hessian_costs_six_passes_and_its_graph_three(name: str) -> None:
+    policy = Policy(backbone(name).requires_grad_(True), value_head=False)
+    model = coefficients(name)
+    traced, product = twice(policy, True)
+    work = reading_work(GROUPS, model)
+    assert tracing_flops(work, model) == pytest.approx(traced, rel=0.03)
+    assert product_flops(work, model) == pytest.approx(product, rel=0.03)
+    assert product_flops(work, model) == 6 * forward_flops(work, model)
+
+
+def test_a_product_under_an_adapter_leaves_out_what_is_frozen() -> None:
+    config = AutoConfig.for_model(**ONE_LAYER)
+    adapter = {"rank": 4, "alpha": 8, "targets": "all-linear"}
+    model = measure_flops(config, adapter)
+    work = reading_work(GROUPS, model.model_copy(update={"shares": False}))
+    assert product_flops(work, model) == (
+        (2 * model.token + 6 * model.adapter) * work.tokens
+        + 6 * model.context * work.contexts
+        + 2 * HEAD * work.logits
+    )
+    base = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
+    policy = Policy(add_lora(base.requires_grad_(False), adapter, 3), value_head=False)
+    with torch.no_grad():
+        for weight in policy.trainable().values():  # B begins at 0, and its gradients with it
+            weight.normal_(std=0.02)
+    traced, product = twice(policy, False)
+    # The input of the first layer's q, k and v is frozen: it has no gradient, first or second.
+    first = sum(LINEAR[n][0] * LINEAR[n][1] for n in "qkv") * 2 * work.tokens
+    below = 2 * 4 * 32 * 3 * work.tokens
+    assert tracing_flops(work, model) - first - below == pytest.approx(traced, rel=0.03)
+    absent = 2 * first + 4 * below
+    assert product_flops(work, model) - absent == pytest.approx(product, rel=0.03)
 
 
 def test_sampling_is_charged_as_the_loop_runs_it() -> None:

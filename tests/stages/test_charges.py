@@ -12,13 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from crlbench.catalog.find import Catalog
+from crlbench.contract.ledger import Passes
 from crlbench.contract.records import RunRecord, Status
 from crlbench.errors import UsageError
 from crlbench.proof.bands import BANDS
 from crlbench.proof.likeness import Stored, differences
-from crlbench.proof.replay import Trace
+from crlbench.proof.replay import Trace, cell_of, replay_cell
 from crlbench.stages import chain as chains
 from crlbench.train.module import PolicyOptimization
+from crlbench.train.passes import Passes as PolicyPasses
 from crlbench.train.supervised import SupervisedTuning
 from crlbench.verdict.board import summarise_board
 from crlbench.verdict.charged import BUDGET, find_charged
@@ -269,3 +272,83 @@ def test_the_path_holds_its_value_or_falls_where_the_run_failed(counted: Counted
     assert value() == pytest.approx((last - head) / room, abs=0.02)
     failed = Status(state="failed", rule="kl_cap", at=3)
     assert value(status=failed) == pytest.approx((min(head, 0.0) - head) / room, abs=0.02)
+
+
+TRUST = "rlvr+policy.recipe=trpo+policy.recipe.step=trust-region:fisher_rows=8,cg_iterations=4"
+"""PPO's place taken by steps of which the Fisher matrix has fewer rows than there are."""
+
+
+@pytest.fixture(scope="module")
+def natural(tmp_path_factory: pytest.TempPathFactory) -> Counted:
+    """A chain that ends in a trust region; torch's count leaves out the KL that only watches."""
+    out, flops = tmp_path_factory.mktemp("natural"), Counter[str]()
+
+    def watched(sign: int, do: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapper(*given: Any) -> Any:
+            with counter() as count:
+                left = do(*given)
+            flops["policy"] += sign * count.get_total_flops()
+            return left
+
+        return wrapper
+
+    with pytest.MonkeyPatch.context() as patch:
+        for place, what, sign in (
+            (PolicyOptimization, "training_step", 1),
+            (PolicyPasses, "of_reference", -1),
+        ):
+            patch.setattr(place, what, watched(sign, getattr(place, what)))
+        record = run(plan_in(out, TRUST, ("hardware.plan", "plain"))[0])
+    return Counted(out, record, dict(flops))
+
+
+def test_steps_in_a_trust_region_are_charged_as_torch_counts_them(natural: Counted) -> None:
+    record = natural.record
+    assert record.ledger is not None and record.charges is not None
+    flops = record.ledger.total.flops
+    assert 1.0 <= natural.flops["policy"] / flops <= 1.15
+    work = record.ledger.points[-1].models["policy"]
+    assert record.ledger.coefficients.keys() == {"policy"}  # nothing asks for the reference
+    assert work.trained == Passes() and work.products.logits > 0
+    # Every completion is traced for the gradient, 8 of 32 once more for the Fisher matrix.
+    fisher = work.traced.logits - record.cost["trained_tokens"]
+    assert 0 < fisher < record.cost["trained_tokens"] / 2
+    assert work.products.logits == 4 * fisher
+    # Before a step one pass reads all, the line search two at least: before and after a try.
+    assert work.read.logits >= 3 * record.cost["trained_tokens"]
+    assert [point.updates for point in record.ledger.points] == [0, 1, 2, 3]
+    alone = work.model_copy(update={"products": Passes(), "traced": Passes()})
+    model = record.ledger.coefficients["policy"]
+    assert work.flops(model) > 2 * alone.flops(model)  # what a step costs beside its passes
+    assert record.charges.flops == flops + sum(s.charges["flops"] for s in record.lineage or ())
+    assert audit(natural.out) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        ("ledger/points/3/models/policy/products/logits", "ledger.products"),
+        ("ledger/points/3/models/policy/products/contexts", "charges"),
+        ("ledger/points/3/models/policy/traced/logits", "ledger.traced"),
+        ("ledger/points/2/models/policy/traced/tokens",
+         "ledger.points[3].models.policy.traced.tokens"),
+        ("algo/config/stages/1/recipe/step/cg_iterations", "ledger.products"),
+        ("algo/config/stages/1/recipe/step/part", "ledger.traced"),
+    ],
+)  # fmt: skip
+def test_a_forged_trust_region_is_found(natural: Counted, path: str, field: str) -> None:
+    (place,) = natural.out.rglob("record.json")
+    factor = 0 if path.startswith("algo") else 9
+    with rewritten(place, forged(natural.record, path, factor)):
+        assert field in audit(natural.out)
+
+
+def test_a_replay_makes_the_ledger_of_a_trust_region_again(
+    natural: Counted, tmp_path: Path
+) -> None:
+    cell = cell_of(natural.record, "tiny-llama", ("addition",), Catalog(), tmp_path, 2)
+    trace = replay_cell(
+        cell.model_copy(update={"confined": False}), lambda event: None, lambda: False
+    )
+    assert isinstance(trace, Trace) and natural.record.ledger is not None
+    assert len(trace.spent) == 3 and trace.spent == natural.record.ledger.points[:3]

@@ -94,7 +94,8 @@ def test_permuted_verdicts_stay_with_their_prompt_and_follow_their_text() -> Non
 
 def verdict_file(folder: Path, *rows: object) -> str:
     """A file of verdicts under its digest, which is returned."""
-    data = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    lines = (row if isinstance(row, bytes) else json.dumps(row).encode() for row in rows)
+    data = b"".join(line + b"\n" for line in lines)
     sha256 = hashlib.sha256(data).hexdigest()
     (folder / f"{sha256}.jsonl").write_bytes(data)
     return sha256
@@ -130,6 +131,10 @@ def test_a_file_of_verdicts_that_was_changed_or_is_missing_is_refused(tmp_path: 
         ({"uid": "p", "completion": "4", "score": True}, "field score: true"),
         ({"uid": "p", "completion": 4, "score": 1}, "field completion: 4"),
         ({"uid": "p", "completion": "4", "score": 1, "labels": -1}, "-1 is below 0"),
+        ({"uid": "p", "completion": "4", "score": float("inf")}, "Infinity"),
+        (b'{"uid": "p", "completion": "4", "score": 1e999}', "a score is from -1e"),
+        ({"uid": "p", "completion": "4", "score": 10**400}, "a score is from -1e"),
+        ({"uid": "p", "completion": "4", "score": 1, "labels": 10**9}, "costs at most 1,000,000"),
         ([1], "fields uid"),
     ],
 )

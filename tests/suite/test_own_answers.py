@@ -74,7 +74,7 @@ GOOD = {"prompt": "1+1=", "chosen": "2", "rejected": "3"}
         (b'{"prompt": "\\ud800", "chosen": "a", "rejected": "b"}', "half a character"),
         (b'{"prompt": "1", "prompt": "2"}', "'prompt' stands twice"),
         (b'"text"', "is no JSON object"),
-        (b'{"x": "' + b"y" * MAX_LINE_BYTES + b'"}', f"at most {MAX_LINE_BYTES}. Is a line feed"),
+        (b'{"x": "' + b"y" * MAX_LINE_BYTES + b'"}', f"at most {MAX_LINE_BYTES}. Perhaps a line"),
         ({"question": "1", "answer": "2"}, "lacks fields: it has answer, question. Accepted are "
          r"prompt \+ chosen \+ rejected; messages \+ chosen"),
         ({"prompt": "1", "completion": "2"}, r"has the fields prompt \+ completion, and line 1"),

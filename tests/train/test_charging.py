@@ -120,6 +120,16 @@ def test_reading_and_updates_by_hand() -> None:
     assert charged(valued).flops - charged(plain).flops == 2 * 3 * 7 * logits
 
 
+def test_a_step_in_a_trust_region() -> None:
+    """A traced pass keeps its logits; a product is six passes of everything."""
+    flops, tokens = by_hand_reading()
+    traced, multiplied = meter(), meter()
+    traced.trace(rollout())
+    multiplied.multiply(rollout())
+    assert charged(traced) == Charges(read_tokens=tokens, flops=3 * flops)
+    assert charged(multiplied) == Charges(flops=6 * flops)  # nothing is read
+
+
 def test_a_model_that_shares_nothing_runs_every_row_whole() -> None:
     rows = [(p, n) for p, pair in zip(PROMPTS, LENGTHS, strict=True) for n in pair]
     by_hand = Work(
