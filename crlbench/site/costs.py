@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sized
 
 from crlbench.base import wording
 from crlbench.contract.arms import CONTROL_SEEDS
-from crlbench.verdict.census import PROVISIONAL_SEEDS
+from crlbench.verdict.census import PROVISIONAL_SEEDS, RANKED_SEEDS
 
 Cost = Mapping[str, float | None]
 """``seconds`` of one seed of all tasks, and ``memory`` of a run, of an entry's brief."""
@@ -40,18 +40,20 @@ def seed_cost(cost: Cost, tasks: int, hardware: str | None) -> str:
 
 
 def rank_cost(cost: Cost, controls: Sized) -> str:
-    """What a provisional rank on all axes takes, one run after the other; empty where no time is
-    known.
+    """What a provisional and a full rank on all axes take, one run after the other; empty where no
+    time is known.
 
     Args:
-        controls: arms that it needs beside the real one.
+        controls: arms that they need beside the real one.
     """
     seconds = cost["seconds"]
     if seconds is None:
         return ""
-    seeds = PROVISIONAL_SEEDS + CONTROL_SEEDS * len(controls)
-    time = _time(seconds * seeds)
-    return f"A provisional rank, {seeds} such seeds with the control arms: {time}."
+    least, full = (n + CONTROL_SEEDS * len(controls) for n in (PROVISIONAL_SEEDS, RANKED_SEEDS))
+    return (
+        f"With the control arms, a provisional rank is {least} such seeds, {_time(seconds * least)}; "
+        f"a full one {full}, {_time(seconds * full)}."
+    )
 
 
 def _on(hardware: str | None) -> str:
