@@ -101,9 +101,10 @@ def test_the_accessibility_checker_finds_nothing(
 @browser
 @pytest.mark.parametrize(("kind", "width", "scheme"), SOME)
 def test_the_accessibility_checker_finds_nothing_on_some_pages(
-    look: Guest, pages: Mapping[str, Kind], kind: str, width: int, scheme: str
+    visit: Visitor, pages: Mapping[str, Kind], kind: str, width: int, scheme: str
 ):
-    assert barriers(opened(look(pages[kind].path, width=width, scheme=scheme)), ANY) == []
+    """Not by ``look``, which stands for one kind of page and would repeat each of these for all."""
+    assert barriers(opened(visit(pages[kind].path, width=width, scheme=scheme)), ANY) == []
 
 
 @browser
