@@ -158,7 +158,9 @@ def chain(data: Path, out: Path, recipe: str, *extra: str, **changed: Any) -> in
     return cli.main(["evaluate", *where, *asked, *sets, *extra])
 
 
-@pytest.mark.parametrize("holds", ["pairs", "demonstrations"])
+@pytest.mark.parametrize(
+    "holds", ["pairs", pytest.param("demonstrations", marks=pytest.mark.slow)]
+)
 def test_stages_of_a_chain_learn_from_a_file_and_verify_makes_them_again(
     tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str], holds: str
 ) -> None:

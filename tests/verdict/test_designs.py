@@ -430,7 +430,9 @@ def entry_of(model: str, label: str, by_task: np.ndarray, margin_items: np.ndarr
     )
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize(
+    "seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 40))]
+)
 def test_no_pair_is_in_two_tiers_and_equivalent(seed: int) -> None:
     draw = np.random.Generator(np.random.PCG64(seed))
     items = draw.normal(0, 0.004, 50)
