@@ -5,12 +5,14 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import tempfile
 from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
+from crlbench.disk import switches
 from crlbench.launch import worker
 from tests.support.chromium import launched
 
@@ -34,6 +36,8 @@ os.environ |= {
     "OMP_NUM_THREADS": "1",
     "CRLBENCH_CHECK_SHAPES": "1",
     "TOKENIZERS_PARALLELISM": "false",
+    # As the command line does: what it sets later would be another environment for a nursery.
+    switches.COMPILER_FOLDER: tempfile.gettempdir(),
 }
 
 # Libraries and tests are a million objects that stay. The collector would walk them again and again
@@ -79,13 +83,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def switches_of_this_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``--offline`` switches a whole process off the network, which tests share."""
-    for name in ("CRLBENCH_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
-        before = os.environ.get(name)
-        monkeypatch.setenv(name, before or "")
-        if before is None:
-            monkeypatch.delenv(name)
+def environment_of_this_test() -> Iterator[None]:
+    """Undo what commands set for their process, which tests share: ``--offline``, ``--home``.
+
+    Libraries read some of it, so that a nursery in an environment that stays changed has to import
+    them again: seconds for each.
+    """
+    before = dict(os.environ)
+    yield
+    now = dict(os.environ)
+    for name in (before.keys() | now.keys()) - {"PYTEST_CURRENT_TEST"}:
+        if name not in before:
+            del os.environ[name]
+        elif before[name] != now.get(name):
+            os.environ[name] = before[name]
 
 
 @pytest.fixture

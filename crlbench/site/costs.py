@@ -51,8 +51,8 @@ def rank_cost(cost: Cost, controls: Sized) -> str:
         return ""
     least, full = (n + CONTROL_SEEDS * len(controls) for n in (PROVISIONAL_SEEDS, RANKED_SEEDS))
     return (
-        f"With the control arms, a provisional rank is {least} such seeds, {_time(seconds * least)}; "
-        f"a full one {full}, {_time(seconds * full)}."
+        f"With the control arms, a provisional rank is {least} such seeds, "
+        f"{_time(seconds * least)}; a full one {full}, {_time(seconds * full)}."
     )
 
 

@@ -180,7 +180,9 @@ def check_foreseen(rows: list[dict[str, Any]], record: Any, holds: str) -> None:
         assert collected["flops"] == pytest.approx(made[1]["flops"], rel=0.2)
 
 
-@pytest.mark.parametrize("holds", ["pairs", "demonstrations"])
+@pytest.mark.parametrize(
+    "holds", ["pairs", pytest.param("demonstrations", marks=pytest.mark.slow)]
+)
 def test_stages_of_a_chain_learn_from_a_file_and_verify_makes_them_again(
     tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str], holds: str
 ) -> None:

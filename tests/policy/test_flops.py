@@ -28,6 +28,7 @@ from crlbench.errors import ValidationError
 from crlbench.policy.adapters import add_lora
 from crlbench.policy.decode.loop import DecodeLoop, DrawKey
 from crlbench.policy.policy import Policy, twice_differentiable
+from crlbench.policy.weights import flops
 from crlbench.policy.weights.flops import _separated, measure_flops
 from crlbench.policy.weights.shape import config_of, skeleton
 from crlbench.run.admission import admit
@@ -163,6 +164,22 @@ def test_one_layer_by_hand_as_it_is_and_quantised() -> None:
     hidden, wide, keys = 576, 1536, 3 * 64
     by_hand = 2 * hidden * (hidden + keys) + 3 * hidden * wide
     assert by_entry[0].token == 2 * by_hand
+
+
+def test_equal_configs_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flops, "_measured", {})
+    counts: list[int] = []
+    count = flops._count
+    monkeypatch.setattr(flops, "_count", lambda *of: (counts.append(of[2]), count(*of))[1])
+
+    def measured(adapter: dict[str, Any] | None = None, **changed: int) -> Coefficients:
+        return measure_flops(AutoConfig.for_model(**(ONE_LAYER | changed)), adapter)
+
+    first, again, wider = measured(), measured(), measured(intermediate_size=64)
+    assert first == again and counts == [*flops.LENGTHS] * 2
+    assert wider.token == first.token + 2 * 3 * 32 * 16
+    tuned = measured({"rank": 4, "alpha": 8, "targets": "all-linear"})
+    assert tuned.adapter > 0 == first.adapter and tuned.token == first.token
 
 
 def test_one_layer_with_an_adapter_by_hand_and_by_the_counter() -> None:

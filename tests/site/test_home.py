@@ -176,7 +176,8 @@ def test_the_cost_of_a_seed_and_of_a_rank_is_said_in_full() -> None:
     one = "One seed of all 8 tasks: 5.7 min on a CPU, 1.06 GB of memory."
     assert seed_cost(cost, 8, "cpu") == one
     assert rank_cost(cost, ("placebo", "mode", "stress")) == (
-        "With the control arms, a provisional rank is 14 such seeds, 80 min; a full one 19, 108 min."
+        "With the control arms, a provisional rank is 14 such seeds, 80 min; "
+        "a full one 19, 108 min."
     )
     assert seed_cost({"seconds": 9000.0, "memory": None}, 1, None) == "One seed of its task: 2.5 h."
     nothing = {"seconds": None, "memory": None}

@@ -31,8 +31,8 @@ def test_a_class_shows_its_ranked_leader_with_scores_and_cost(site: Site):
     assert words.value(entry.axes["efficiency"]) in first["score"]
     assert f"{entry.n} seeds" in first["lines"][0]
     assert re.fullmatch(
-        r"One seed of both tasks: \d+ s on a CPU(, [\d.]+ [GM]B of memory)?\. With the control arms, "
-        r"a provisional rank is 8 such seeds, \d+ s; a full one 13, \d+ s\.",
+        r"One seed of both tasks: \d+ s on a CPU(, [\d.]+ [GM]B of memory)?\. "
+        r"With the control arms, a provisional rank is 8 such seeds, \d+ s; a full one 13, \d+ s\.",
         first["lines"][1],
     )
     assert waiting["label"] == "3M and more" and waiting["waiting"].startswith("No result yet.")

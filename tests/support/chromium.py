@@ -14,7 +14,14 @@ from typing import Any
 
 import pytest
 
-ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    # Each window would load two pages of the browser's own, for suggestions below an address that
+    # nobody types: half of what a window costs.
+    "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup,WebUIOmniboxFullPopup",
+]
 
 
 def unavailable(reason: str) -> None:

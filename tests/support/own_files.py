@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from crlbench.catalog.find import Catalog
 
 
+@cache
+def answers() -> Mapping[str, str]:
+    """Answers of the training split of ``addition`` by prompt."""
+    rows = Catalog().load_task("addition").rows("train")
+    return {row["messages"][-1]["content"]: row["answer"] for row in rows}
+
+
 def sums(count: int) -> Iterator[tuple[str, str, str]]:
     """Prompts of the training split of ``addition`` with a right and a wrong answer, each once."""
-    rows = Catalog().load_task("addition").rows("train")
-    by_text = {row["messages"][-1]["content"]: row["answer"] for row in rows}
-    for text, answer in list(by_text.items())[:count]:
+    for text, answer in islice(answers().items(), count):
         yield text, answer, str(int(answer) + 1)
 
 

@@ -215,25 +215,29 @@ def test_the_value_of_a_design_follows_from_the_vectors(folder: Path, board: Boa
         assert row.score.value == pytest.approx(float(lam), **EXACT)
 
 
-def test_all_three_axes_follow_from_the_vectors(three_folder: Path, three: Board) -> None:
-    folder = three_folder
-    for model in ("design-0", "design-1"):
-        entries = folders(folder, model)
-        expected = np.mean([np.mean([gen(cells(folder, e, t), t) for t in TASKS]) for e in entries])
-        lam = [np.mean([trimmed(lams(cells(folder, e, t))) for t in TASKS]) for e in entries]
-        row = designs_of(three, "efficiency").row(f"{model}/ppo")
-        assert row.score.value == pytest.approx(float(np.mean(lam)), **EXACT)
-        row = designs_of(three, "generalization").row(f"{model}/ppo")
-        assert row.counted == 3
-        assert row.score.value == pytest.approx(float(expected), **EXACT)
-        values = []
-        for name in entries:
-            rated = three.entry(name).stability.rated
-            assert rated
-            values.append(np.mean([stab(folder, name, task) for task in rated]))
-        row = designs_of(three, "stability").row(f"{model}/ppo")
-        assert row.counted == 3
-        assert row.score.value == pytest.approx(float(np.mean(values)), **EXACT)
+@pytest.mark.parametrize(
+    "model", ["design-0", pytest.param("design-1", marks=pytest.mark.slow)]
+)
+def test_all_three_axes_follow_from_the_vectors(
+    three_folder: Path, three: Board, model: str
+) -> None:
+    entries = folders(three_folder, model)
+    read = {e: {t: cells(three_folder, e, t) for t in TASKS} for e in entries}
+    lam = [np.mean([trimmed(lams(read[e][t])) for t in TASKS]) for e in entries]
+    row = designs_of(three, "efficiency").row(f"{model}/ppo")
+    assert row.score.value == pytest.approx(float(np.mean(lam)), **EXACT)
+    row = designs_of(three, "generalization").row(f"{model}/ppo")
+    assert row.counted == 3
+    expected = np.mean([np.mean([gen(read[e][t], t) for t in TASKS]) for e in entries])
+    assert row.score.value == pytest.approx(float(expected), **EXACT)
+    values = []
+    for name in entries:
+        rated = three.entry(name).stability.rated
+        assert rated
+        values.append(np.mean([stab(three_folder, name, task) for task in rated]))
+    row = designs_of(three, "stability").row(f"{model}/ppo")
+    assert row.counted == 3
+    assert row.score.value == pytest.approx(float(np.mean(values)), **EXACT)
 
 
 @pytest.mark.slow
@@ -430,7 +434,9 @@ def entry_of(model: str, label: str, by_task: np.ndarray, margin_items: np.ndarr
     )
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize(
+    "seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 40))]
+)
 def test_no_pair_is_in_two_tiers_and_equivalent(seed: int) -> None:
     draw = np.random.Generator(np.random.PCG64(seed))
     items = draw.normal(0, 0.004, 50)

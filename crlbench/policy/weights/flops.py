@@ -8,6 +8,7 @@ quantised weights count as those of the matrices that they stand for.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,8 +28,14 @@ CHUNKS = ("mamba_chunk_size", "chunk_size")
 """How configs call the tokens that a layer with a state works on at once."""
 
 
+_measured: dict[tuple[type, str, str], Coefficients] = {}
+"""What was found in this process: by class and fields of a config, and by adapter."""
+
+
 def measure_flops(config: Any, adapter: Mapping[str, Any] | None = None) -> Coefficients:
-    """The coefficients of a model's forward pass.
+    """The coefficients of a model's forward pass, counted once for equal configs.
+
+    Stages of a chain and the checks of a stored run ask for those of one model again and again.
 
     Args:
         config: of transformers, as :func:`~crlbench.policy.weights.shape.config_of` gives.
@@ -37,6 +44,14 @@ def measure_flops(config: Any, adapter: Mapping[str, Any] | None = None) -> Coef
     Raises:
         ValidationError: the counts at three lengths are of no such form.
     """
+    fields = config.to_json_string(use_diff=False)
+    key = (type(config), fields, json.dumps(adapter and dict(adapter), sort_keys=True))
+    if key not in _measured:
+        _measured[key] = _measure(config, adapter)
+    return _measured[key]
+
+
+def _measure(config: Any, adapter: Mapping[str, Any] | None) -> Coefficients:
     model: Any = skeleton(config)
     text = config.get_text_config(decoder=True)
     head, states = model.get_output_embeddings(), is_stateful(model)
