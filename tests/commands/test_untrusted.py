@@ -364,7 +364,7 @@ ARCHIVES: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "a size that no integer holds": (
         "npm",
         lambda: gzip.compress(endless("y") + tarball(("p/x.gguf", 1))),
-        "not a whole archive",
+        "fill the disk",
     ),
     "a zip bomb": ("pypi", lambda: wheel(2**26), "made to fill the disk"),
     "no offset": (
