@@ -9,7 +9,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crlbench.commands.console import note, print_result, warn
+from crlbench.commands.console import note, print_result, short_path, warn
 from crlbench.disk.files import expanded
 from crlbench.errors import OK, UsageError
 
@@ -120,12 +120,13 @@ def _add_model(options: Namespace) -> int:
         entry = add_local(checkpoint, place, day, options.home)
     if entry.notice:
         warn(f"written, and no run can use it: {entry.notice}")
-    path = shlex.quote(_short(entry.path))
+    path = shlex.quote(short_path(entry.path))
     catalog_flag = _catalog(place.root in catalog.roots, place.root)
     commands = [
         *([f"$EDITOR {path}"] if entry.draft.remaining else []),
         f"crlbench validate {path}",
-        f"crlbench evaluate --model {entry.draft.card.slug} --track small --smoke{catalog_flag}",
+        f"crlbench evaluate --model {entry.draft.card.slug} --track {_track(entry, catalog)}"
+        f" --smoke{catalog_flag}",
     ]
     paths = [str(entry.path), *([str(entry.copied)] if entry.copied else [])]
     value = {
@@ -147,9 +148,9 @@ def _describe(entry: Addition) -> Iterator[str]:
     card = entry.draft.card
     active = "" if card.params_active == card.params_total else f" ({card.params_active:,} active)"
     size = f"{card.params_total:,} parameters{active}"
-    yield f"{_short(entry.path)}: {size}, context {card.context:,}"
+    yield f"{short_path(entry.path)}: {size}, context {card.context:,}"
     if entry.copied:
-        yield f"{_short(entry.copied)}: its files, copied"
+        yield f"{short_path(entry.copied)}: its files, copied"
     if card.source.hf_id:
         yield f"  pinned     {card.source.hf_id} at {card.revision}"
     names = ("kind", "frame", "family", "dtype")
@@ -160,10 +161,16 @@ def _describe(entry: Addition) -> Iterator[str]:
         yield f"  to fill in {', '.join(entry.draft.remaining)}"
 
 
-def _short(path: Path) -> str:
-    """A path as short as it can be typed here."""
-    here = Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+def _track(entry: Addition, catalog: Catalog) -> str:
+    """The track to try the model on: that of models of the hub, if its retain panel fits."""
+    from crlbench.catalog.retain_panel import find_panel
+    from crlbench.doctor.preflight import panel_tokens
+    from crlbench.run.board import load_track
+
+    members = load_track(catalog, "small").conditions.evaluation.retain
+    context = entry.draft.card.context
+    fits = context is None or context >= panel_tokens(find_panel(catalog.roots).choose(members))
+    return "small" if fits else "mini"
 
 
 def _day(text: str | None) -> date:

@@ -6,6 +6,7 @@ import json
 import sys
 from argparse import Namespace
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from crlbench.errors import printable
@@ -44,3 +45,9 @@ def print_result(options: Namespace, value: Any, lines: Iterable[str]) -> None:
 def count(number: int, noun: str) -> str:
     """``1 cell``, ``2 cells``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def short_path(path: Path) -> str:
+    """A path as short as it can be typed here."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crlbench.base.wording import count
-from crlbench.commands.console import note, print_result
+from crlbench.commands.console import note, print_result, short_path
 from crlbench.commands.flags import file_target
 from crlbench.disk.files import expanded, write_all
 from crlbench.disk.names import VERIFICATION_NAME
@@ -185,11 +185,12 @@ def _say(
     from crlbench.contribute.review.pull_request import title
 
     folders = [str(target / one.place) for one in bundles]
+    shown = [short_path(target / one.place) for one in bundles]
     sizes = [sum(map(len, one.files.values())) for one in bundles]
-    heading, paths = shlex.quote(title(reports)), " ".join(map(shlex.quote, folders))
+    heading, paths = shlex.quote(title(reports)), " ".join(map(shlex.quote, shown))
     branch = _branch(bundles)
     lines: list[str] = []
-    for report, folder, size in zip(reports, folders, sizes, strict=True):
+    for report, folder, size in zip(reports, shown, sizes, strict=True):
         lines += [*report.lines(), f"  {folder} ({size / 1000:.0f} kB)"]
     lines += [
         "\nnext:",

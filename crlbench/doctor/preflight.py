@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 
 from crlbench.catalog.find import Catalog
 from crlbench.catalog.frozen import Task
+from crlbench.catalog.retain_panel import TEXT, Member, find_panel
 from crlbench.contract.conditions import Conditions
 from crlbench.contract.model_card import ModelCard, check_pinned
 from crlbench.disk import rowfiles
 from crlbench.doctor.episodes import check_environment
 from crlbench.errors import CrlbenchError, ValidationError
+from crlbench.launch.workload import FRAME_TOKENS
 from crlbench.run.plan import Board
 from crlbench.suite.golds import gold_score, rejected
 
@@ -93,31 +95,55 @@ def check_models(
 def check_readers(
     cards: Iterable[ModelCard], board: Board, catalog: Catalog, admitted: Sequence[Admitted] = ()
 ) -> None:
-    """Refuse models that cannot read the episodes of a board, as far as their files are at hand.
+    """Refuse models that cannot read a board's episodes or its retain panel.
+
+    Only models whose files are at hand are asked. The panel is read with models whose context
+    may be too short for it, as far as its bytes say.
 
     Args:
         admitted: models whose checkpoints were asked already.
 
     Raises:
         ValidationError: the model, and why: the longest episode and its context, a chat template
-            that drops calls of tools, or turns that no token ends.
+            that drops calls of tools, turns that no token ends, or an item of the panel.
     """
     tasks = [catalog.load_task(name) for name in board.tasks]
     played = [task for task in tasks if task.card.kind == "environment"]
-    if not played:
+    panel = find_panel(catalog.roots).choose(board.conditions.evaluation.retain)
+    enough = panel_tokens(panel)
+    asked = [c for c in cards if at_hand(c) and (played or (c.context or enough) < enough)]
+    if not asked:
         return
     from crlbench.policy.weights.load import load_reader
     from crlbench.run.admission import locate
+    from crlbench.run.ends import retain_requests
     from crlbench.run.subject import check_context
 
     readers = {one.card.digest: one.reader for one in admitted}
-    for card in filter(at_hand, cards):
+    for card in asked:
         reader = readers.get(card.digest) or load_reader(card, locate(card))
-        for task in played:
-            try:
+        try:
+            for task in played:
                 check_context(task, reader, board.conditions)
-            except ValidationError as error:
-                raise ValidationError(f"model '{card.slug}': {error}") from error
+            retain_requests(panel, reader, board.conditions)
+        except ValidationError as error:
+            raise ValidationError(f"model '{card.slug}': {error}") from error
+
+
+def panel_tokens(panel: Sequence[Member]) -> int:
+    """The context that surely holds every item of a retain panel that is completed.
+
+    Prompt, completion and frame, at one byte a token.
+    """
+    return FRAME_TOKENS + max(
+        (
+            max(len(item.prompt.encode()) for item in member.items)
+            + (member.card.max_completion_bytes or 0)
+            for member in panel
+            if member.name != TEXT
+        ),
+        default=0,
+    )
 
 
 def check_training(task: Task, conditions: Conditions) -> None:

@@ -106,8 +106,9 @@ def _prompt(member: Member, item: Item, reader: Reader, max_tokens: int) -> Prom
     if len(ids) + max_tokens > reader.context:
         raise ValidationError(
             f"retain panel, {item.id}: the prompt has {len(ids)} tokens and a completion may have "
-            f"{max_tokens}; the model's context is {reader.context}. A prompt is never cut: leave "
-            f"'{member.name}' out of evaluation.retain."
+            f"{max_tokens}; the model's context is {reader.context}. A prompt is never cut: choose "
+            f"another track, as --track mini, or leave '{member.name}' out by --set "
+            "evaluation.retain=[...]."
         )
     return Prompt(f"retain/{item.id}", tuple(ids), item.answer)
 

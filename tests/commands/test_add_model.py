@@ -131,7 +131,7 @@ def test_an_entry_from_the_hub_holds_what_can_be_known(
     assert f"to fill in {', '.join(left)}\n" in out
     for said in (
         f"crlbench validate {path}\n",
-        f"crlbench evaluate --model tiny-qwen --track small --smoke --catalog {tmp_path}\n",
+        f"crlbench evaluate --model tiny-qwen --track mini --smoke --catalog {tmp_path}\n",
     ):
         assert said in out
 
@@ -446,5 +446,10 @@ def test_a_local_model_is_displayed_by_its_slug_and_every_guess_is_named(
     folder = write_checkpoint(tmp_path / "ckpt", "qwen2", CHAT_TEMPLATE)
     assert add(str(folder), "--slug", "my-model", "--to", str(tmp_path / "to")) == 0
     assert read_model_card(tmp_path / "to" / "models" / "my-model.toml").display_name == "my-model"
-    (guesses,) = [row for row in capsys.readouterr().out.splitlines() if "guessed" in row]
+    out = capsys.readouterr().out
+    (guesses,) = [row for row in out.splitlines() if "guessed" in row]
     assert "dtype 'float32'" in guesses and "adapter 'none'" in guesses
+    assert "--model my-model --track mini --smoke" in out  # small's panel needs more than 256
+    long = changed(folder, tmp_path / "long", max_position_embeddings=1024)
+    assert add(str(long), "--slug", "my-long", "--to", str(tmp_path / "to")) == 0
+    assert "--model my-long --track small --smoke" in capsys.readouterr().out

@@ -17,6 +17,7 @@ import pytest
 from crlbench import __version__, cli
 from crlbench.catalog.find import Catalog
 from crlbench.commands import running
+from crlbench.commands.console import short_path
 from crlbench.commands.flags import INSTALLED_APART
 from crlbench.commands.job import read_request
 from crlbench.commands.settings import Settings, resolve
@@ -697,3 +698,9 @@ def test_an_example_with_a_version_runs(
 def test_examples_with_a_version_are_shown() -> None:
     for name in ("evaluate", "compare", "fingerprint"):
         assert "mini@1" in EXAMPLES[name]
+
+
+def test_a_path_below_the_present_folder_is_printed_without_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert short_path(tmp_path / "models" / "one.toml") == "models/one.toml"
+    assert short_path(tmp_path.parent / "one.toml") == str(tmp_path.parent / "one.toml")

@@ -11,7 +11,13 @@ import pytest
 from crlbench import cli
 from crlbench.catalog.find import CHECKOUT, Catalog
 from crlbench.contract.record_files import read_record
-from crlbench.doctor.preflight import HEAVY_GOLDS, check_board, check_golds, check_models
+from crlbench.doctor.preflight import (
+    HEAVY_GOLDS,
+    check_board,
+    check_golds,
+    check_models,
+    check_readers,
+)
 from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
 from crlbench.run.board import Request, load_track, make_board
 from tests.support.checkpoints import write_checkpoint
@@ -73,6 +79,23 @@ def test_too_few_prompts_for_an_iteration(tmp_path, capsys):
     settings = ["--set", "budget.prompts=4096"]
     code, message = refused(capsys, tmp_path, *settings, tasks="counting")
     assert code == 3 and "one iteration needs 4096" in message
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_a_panel_that_a_bundled_model_has_no_room_for(more, tmp_path, capsys):
+    """The context is 256. No start model is scored first, and a dry run says it, too."""
+    track = ["--track", "small", "--smoke", *more]
+    code, message = refused(capsys, tmp_path, *track, tasks="addition")
+    assert code == 3 and "scoring" not in message
+    assert "model 'tiny-llama': retain panel, follow-00: the prompt has" in message
+    assert "choose another track, as --track mini" in message
+
+
+def test_a_panel_that_fits_is_not_read(monkeypatch):
+    catalog = Catalog()
+    board, _, _ = make_board(catalog, load_track(catalog, "mini"), Request())
+    monkeypatch.setattr("crlbench.policy.weights.load.load_reader", None)
+    check_readers([catalog.load_model("tiny-llama")], board, catalog)
 
 
 def test_an_unknown_member_of_the_panel(tmp_path, capsys):

@@ -174,7 +174,7 @@ def test_bytes_and_not_tokens_are_counted(policy):
 def test_nothing_is_cut(policy):
     with pytest.raises(ValidationError, match="a passage of the retain panel has 10 tokens"):
         passage_scores(policy, ascii_tokenizer(), 129, 10, ["0123456789"])
-    with pytest.raises(ValidationError, match="leave 'copy' out of evaluation.retain"):
+    with pytest.raises(ValidationError, match="leave 'copy' out by --set evaluation.retain"):
         retain(policy, [PANEL.members["copy"]], reader(context=40), conditions())
 
 
