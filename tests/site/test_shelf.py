@@ -33,7 +33,8 @@ def test_boards_are_those_that_are_read_as_a_whole(site: Site) -> None:
         assert stored.board.plain() == whole.board.plain()
         assert stored.board.summary() == whole.board.summary()
         assert (stored.dates, stored.badges) == (whole.dates, whole.badges)
-        assert (stored.submitters, stored.title) == (whole.submitters, whole.title)
+        assert stored.submitters == whole.submitters
+        assert stored.title.startswith(whole.title), "a site may add what tells it from another"
 
 
 def test_an_entry_of_another_name_is_read_with_its_board(results: Path, tmp_path: Path) -> None:
