@@ -68,18 +68,19 @@ def _add_task(options: Namespace) -> int:
             f"task '{name}' exists already in {entries[name].path}; choose another name."
         )
     scaffold = Scaffold(name, _root(options, catalog), options.environment is not None)
-    paths = [str(path) for path in write(scaffold)]
-    folder = shlex.quote(str(scaffold.folder))
+    paths = write(scaffold)
+    folder = shlex.quote(short_path(scaffold.folder))
     inside = scaffold.root in catalog.roots
     commands = [
         f"crlbench freeze {scaffold.name if inside else folder}",
         f"crlbench validate {folder}",
-        f"pytest {shlex.quote(str(scaffold.test))}",
+        f"pytest {shlex.quote(short_path(scaffold.test))}",
     ]
     if scaffold.environment:
         flag = _catalog(inside, scaffold.root)
         commands.append(f"crlbench show task {scaffold.name} --play{flag}")
-    print_result(options, {"files": paths, "next": commands}, [*paths, *_next(commands)])
+    value = {"files": list(map(str, paths)), "next": commands}
+    print_result(options, value, [*map(short_path, paths), *_next(commands)])
     return OK
 
 
