@@ -178,11 +178,13 @@ def _texts(task: str, catalog: tuple[str, ...]) -> tuple[int, int]:
 
 @lru_cache(maxsize=64)
 def _parameters(model: str, catalog: tuple[str, ...]) -> int:
-    """What an entry says, else what the weight files of a folder suggest (2 bytes each)."""
+    """What an entry says, of all its checkpoints alike, else what the weight files of a folder
+    suggest (2 bytes each)."""
     entries = Catalog(catalog).entries("model")
     folder = Path(os.path.expanduser(model))
-    if model in entries:
-        size = Catalog(catalog).load_model(model).params_total or TYPICAL_PARAMETERS
+    slug = model.partition("@")[0]
+    if slug in entries:
+        size = Catalog(catalog).load_model(slug).params_total or TYPICAL_PARAMETERS
     elif folder.is_dir():
         size = sum(path.stat().st_size for path in folder.glob("*.safetensors")) // 2
     else:

@@ -65,6 +65,12 @@ def test_a_larger_model_takes_longer(record: RunRecord) -> None:
     assert replay_seconds(record, "llama-3.1-8b-instruct-nf4", 3, ()) > 100 * seconds(record)
 
 
+def test_a_checkpoint_of_a_design_is_as_large_as_its_design(record: RunRecord) -> None:
+    named = replay_seconds(record, "tiny2-llama", 3, ())
+    assert replay_seconds(record, "tiny2-llama@i0o0", 3, ()) == named
+    assert replay_seconds(record, f"org/name@{'0' * 40}", 3, ()) > named
+
+
 def test_what_nobody_can_replay(record: RunRecord) -> None:
     catalog = Catalog(())
     assert out_of_reach([record] * 8, catalog) is None
