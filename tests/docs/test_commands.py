@@ -148,6 +148,9 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     toml = re.search(r"```toml\n# my-folder/recipes/(\S+)\n(.*?)```", recipes, flags=re.S)
     assert toml
     (found["mine"] / "recipes" / toml.group(1)).write_text(toml.group(2), encoding="utf-8")
+    chains = found["mine"] / "chains"
+    chains.mkdir()
+    shutil.copy(ROOT / "crlbench/algo/chains/rlvr.toml", chains / "my-chain.toml")
     return {name: str(folder) for name, folder in found.items()} | {
         "data": DATA or "", "model": str(long_model(base / "model")),
     }  # fmt: skip

@@ -62,7 +62,7 @@ AS_WRITTEN = Form("", "")
 MINE = (("my-task", "{mine}/tasks/my-task"), ("tasks/my-task", "{mine}/tasks/my-task"))
 GAME = (("my-game", "{mine}/tasks/my-game"), ("tasks/my-game", "{mine}/tasks/my-game"))
 MODELS = (("M", "{model}"), ("X", "tiny-llama"),
-          ("./my-model", "{model}"), ("./other-model", "tiny-llama"),
+          ("./my-model", "{model}"), ("./other-model", "tiny-llama-play"),
           ("./candidate-a", "models/tiny/tiny-qwen2"), ("./candidate-b", "tiny-llama"))  # fmt: skip
 FORMS = (
     # What another test, or the checks themselves, run.
@@ -112,6 +112,8 @@ FORMS = (
          (("DIR", "{data}"),)),
     Form(r"crlbench fetch", "downloads", "--offline --home {home}", (("--from", ""), ("DIR", "")),
          (6,), "On a machine with network run: "),
+    Form(r"crlbench evaluate --catalog my-folder .*--smoke", "writes into runs/", "--out {out}",
+         (("my-folder", "{mine}"),)),
     Form(r"crlbench evaluate .*--smoke", "writes into runs/", "--out {out}"),
     Form(r"crlbench evaluate .*--device cuda", f"{TRAINS} on a GPU", "--dry-run --offline", MODELS,
          (0, 6), "cuda"),
@@ -147,6 +149,8 @@ FORMS = (
     Form(r"cp crlbench/algo/recipes/grpo.py", "writes into this checkout", "",
          (("crlbench/algo/recipes/my_recipe.py", "{mine}/recipes/my_recipe.py"),)),
     Form(r"crlbench show recipe my-recipe", "a recipe of the reader's", "--catalog {mine}"),
+    Form(r"crlbench show recipe my-chain", "a chain of the reader's", "",
+         (("my-folder", "{mine}"),)),
     Form(r"crlbench fit-reward", "takes minutes", "--limit 8 --set epochs=1"),
     Form(r"python (benchmarks|models)/", "measures or trains for minutes to hours", "--help",
          (("PATH/minimind2-small", "X"), ("NAME", "tiny-llama"), ("...", ""))),
