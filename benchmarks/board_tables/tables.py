@@ -16,7 +16,7 @@ from crlbench.base.wording import count, listed, number, percent
 from crlbench.pages import design_words as say
 from crlbench.pages.words import span
 from crlbench.stats.novelty import known_share
-from crlbench.verdict.axes import Axis, AxisScore
+from crlbench.verdict.axes import MARGIN, Axis, AxisScore
 from crlbench.verdict.board import Board
 from crlbench.verdict.design_pairs import DesignPair
 from crlbench.verdict.design_rows import DesignRow
@@ -341,12 +341,13 @@ def choices(stored: Stored) -> str:
     ranking = stored.ranking("efficiency").ranking
     top = [s.model for s in ranking.standings if s.tier == 1]
     names = {row.name: row.display_name for row in _rows(stored, "efficiency")}
-    decided, _, beyond = decided_pairs(stored, "efficiency")
+    decided, pairs, beyond = decided_pairs(stored, "efficiency")
     leaders = "No rank yet."
     if top:
         leaders = f"Highest: `{names[top[0]]}`."
         if rest := [f"`{names[name]}`" for name in top[1:]]:
-            leaders += f" In its tier, not known to be slower: {listed(rest, 8)}."
+            close = f"Not shown to be slower by more than {MARGIN}"
+            leaders += f" {close}: {listed(rest, 8)}."
     designs = stored.ranking("efficiency").designs
     about = "No: the rows are one checkpoint each."
     if designs is not None and designs.kind == "designs":
@@ -358,8 +359,8 @@ def choices(stored: Stored) -> str:
         ["Which one learns fastest?", leaders],
         ["Is that known of the design?", about],
         ["Is that known on other tasks?",
-         f"Of {beyond} of the {count(decided, 'pair')} that are decided here, by an interval over "
-         "similar tasks without 0." if decided else "No: no pair is decided even on these tasks."],
+         f"{'In part' if beyond else 'No'}: {decided} of {count(pairs, 'pair')} differ here, and "
+         f"{beyond} of them by an interval over similar tasks."],
         ["Does greedy decoding gain?",
          f"Greedy {number(stored.mean('id_greedy', False))} to "
          f"{number(stored.mean('id_greedy', True))}, sampled {number(stored.mean('id', False))} "

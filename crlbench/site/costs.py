@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sized
+from collections.abc import Mapping, Sequence, Sized
 
 from crlbench.base import wording
 from crlbench.contract.arms import CONTROL_SEEDS
+from crlbench.site.source import StoredBoard
 from crlbench.verdict.census import PROVISIONAL_SEEDS, RANKED_SEEDS
+from crlbench.verdict.entry import Entry
 
 Cost = Mapping[str, float | None]
 """``seconds`` of one seed of all tasks, and ``memory`` of a run, of an entry's brief."""
@@ -21,39 +23,68 @@ def cost_words(cost: Cost) -> str:
     return ", ".join(_parts(cost)) or wording.NONE
 
 
-def seed_cost(cost: Cost, tasks: int, hardware: str | None) -> str:
+def seed_cost(cost: Cost, measured: Sequence[str], tasks: int, hardware: str | None) -> str:
     """``One seed of all 8 tasks: 5.7 min on cpu, 1.06 GB of memory.``; empty where nothing is
     known.
 
     Args:
         cost: of an entry, as its brief has it.
-        tasks: that one seed is of.
+        measured: names of the tasks that the entry has results of.
+        tasks: of the board.
         hardware: class of the machine that made the result.
     """
     seconds, memory = cost["seconds"], cost["memory"]
     if seconds is None and memory is None:
         return ""
-    of = {1: "its task", 2: "both tasks"}.get(tasks, f"all {tasks} tasks")
+    of = _every(tasks)
+    if len(measured) < tasks:
+        of = f"{wording.listed(measured, 3)} alone, {len(measured)} of {tasks} tasks"
     time = "" if seconds is None else f"{_time(seconds)}{_on(hardware)}"
     room = "" if memory is None else f"{wording.memory(memory)} of memory"
     return f"One seed of {of}: {', '.join(filter(None, (time, room)))}."
 
 
-def rank_cost(cost: Cost, controls: Sized) -> str:
+def rank_cost(cost: Cost, measured: int, tasks: int, controls: Sized) -> str:
     """What a provisional and a full rank on all axes take, one run after the other; empty where no
-    time is known.
+    time is known. Tasks without a result are taken to cost as much as the others.
 
     Args:
+        measured: tasks that the entry has results of.
+        tasks: of the board.
         controls: arms that they need beside the real one.
     """
     seconds = cost["seconds"]
     if seconds is None:
         return ""
+    seconds *= tasks / measured
+    alike = f", if {_every(tasks)} cost alike" if measured < tasks else ""
     least, full = (n + CONTROL_SEEDS * len(controls) for n in (PROVISIONAL_SEEDS, RANKED_SEEDS))
+    arms = "the control arm" if len(controls) == 1 else f"each of {len(controls)} control arms"
     return (
-        f"With the control arms, a provisional rank is {least} such seeds, "
-        f"{_time(seconds * least)}; a full one {full}, {_time(seconds * full)}."
+        f"In total{alike}: {_time(seconds * least)} for a provisional rank, {PROVISIONAL_SEEDS} "
+        f"seeds and {CONTROL_SEEDS} of {arms}; {_time(seconds * full)} for a full one, "
+        f"{RANKED_SEEDS} seeds and as many of those."
     )
+
+
+def full_cost(
+    cost: Cost, measured: Sequence[str], tasks: int, hardware: str | None, controls: Sized
+) -> str:
+    """What a seed takes, and what the ranks do; empty where nothing is known."""
+    seed = seed_cost(cost, measured, tasks, hardware)
+    return f"{seed} {rank_cost(cost, len(measured), tasks, controls)}".strip()
+
+
+def entry_cost(stored: StoredBoard, entry: Entry) -> str:
+    """What a seed of an entry took, and what a rank on its board would; empty where nothing is
+    known."""
+    board = stored.board
+    cost, controls = stored.brief(entry)["cost"], board.rules.arms[1:]
+    return full_cost(cost, entry.task_names, len(board.tasks), board.hardware, controls)
+
+
+def _every(tasks: int) -> str:
+    return {1: "its task", 2: "both tasks"}.get(tasks, f"all {tasks} tasks")
 
 
 def _on(hardware: str | None) -> str:

@@ -24,6 +24,7 @@ from crlbench.verdict.resources import PACKAGE
 FOLDER = PACKAGE.parent / "docs"
 GUIDES = {
     "choosing": "Choosing",
+    "adding": "Add a model",
     "findings": "Findings",
     "glossary": "Glossary",
     "faq": "FAQ",
@@ -31,6 +32,7 @@ GUIDES = {
 """Name of the file and word of the menu."""
 ABOUT = {
     "choosing": "Which model and which recipe to take, situation by situation, and why.",
+    "adding": "What may enter, the commands, what they cost by size, and what happens then.",
     "findings": "What the stored results say so far, with tables, limits and programs.",
     "glossary": "Every term and symbol of crlbench in a sentence.",
     "faq": "Questions about crlbench and short answers.",

@@ -67,6 +67,7 @@ KINDS = (
     Kind(recipes.pages, "Recipes", recipes.FRONT, "recipes", long=True, together=True),
     Kind(method.pages, "Method", "method.html", "method", together=True),
     Kind(data.pages, "Data", "data.html", "data", long=True, together=True),
+    *_guide("adding"),
     *_guide("findings"),
     Kind(
         transfer.pages, "Transfer", transfer.FRONT, "transfer", long=True, together=True, more=True

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from crlbench.base import wording
 from crlbench.pages import words
-from crlbench.site.costs import rank_cost, seed_cost
+from crlbench.site.costs import entry_cost
 from crlbench.site.design_standings import axis_designs, of_designs
 from crlbench.site.facets import brief_name, model_size
 from crlbench.site.models import Model, models
@@ -180,8 +180,7 @@ def _lines(stored: StoredBoard, entry: Entry) -> Iterator[str]:
     tasks = list(entry.task_names)
     over = tasks[0] if len(tasks) == 1 else f"{len(tasks)} tasks"
     yield f"On {over}, {wording.count(entry.n, 'seed')}: {', '.join(parts) or 'no score'}."
-    if cost := seed_cost(brief["cost"], len(tasks), stored.board.hardware):
-        yield f"{cost} {rank_cost(brief['cost'], stored.board.rules.arms[1:])}".strip()
+    yield from filter(None, [entry_cost(stored, entry)])
 
 
 def _waiting(waiting: Sequence[Model]) -> str:

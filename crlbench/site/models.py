@@ -19,7 +19,7 @@ from crlbench.pages import words
 from crlbench.pages.page_axes import place
 from crlbench.site.article import article, entry_page, rivals
 from crlbench.site.citing import cite_model
-from crlbench.site.costs import cost_words
+from crlbench.site.costs import cost_words, entry_cost
 from crlbench.site.entering import way_in
 from crlbench.site.facets import badge_words, format_count, precision
 from crlbench.site.families import families
@@ -261,6 +261,7 @@ def _row(stored: StoredBoard, entry: Entry) -> dict[str, Any]:
         "scores": [_score(stored, entry, axis) for axis in AXES],
         "badge": badge_words(stored.badges[entry.name]),
         "cost": cost_words(stored.brief(entry)["cost"]),
+        "rank": entry_cost(stored, entry),
     }
 
 

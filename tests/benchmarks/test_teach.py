@@ -314,6 +314,7 @@ def test_a_dry_run_prints_every_command_and_runs_none(
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_every_step_runs_once_and_the_page_says_that_it_is_a_trial(tmp_path: Path) -> None:
     """The real commands: two pretrainings of four updates, 32 cells of three iterations."""
     assert teach.main(["try", "--work", str(tmp_path)]) == 0

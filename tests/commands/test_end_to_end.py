@@ -166,6 +166,7 @@ def test_a_killed_run_continues_to_the_identical_record(finished, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("moment", range(20 if FULL else 1))
 def test_killed_at_any_moment(finished, tmp_path, moment):
     out = tmp_path / "runs"

@@ -20,6 +20,8 @@ CHUNK = 20_000
 """Inputs that a worker reads before another process takes over."""
 SILENCE = 60.0
 """Seconds at one input after which a worker is ended: it is stuck where no signal reaches it."""
+PATIENCE = 600.0
+"""Seconds for the seeds of a target, each of which is read as it is."""
 DEATHS = 10
 """A target whose workers died so often is given up."""
 
@@ -145,6 +147,9 @@ def _in_a_process(function: Any, *arguments: Any) -> Any:
     process.start()
     there.close()
     try:
+        if not here.poll(PATIENCE):
+            process.kill()
+            raise RuntimeError(f"{function.__name__} of {arguments[0].name} stands still")
         return here.recv()
     except EOFError:
         raise RuntimeError(f"{function.__name__} of {arguments[0].name} failed") from None

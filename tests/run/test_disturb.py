@@ -10,7 +10,7 @@ import pytest
 from tests.support import disturb
 
 FULL = bool(os.environ.get("CRLBENCH_FULL"))
-KILLS, DAMAGES = (3, 5) if FULL else (1, 2)
+KILLS, DAMAGES = (3, 5) if FULL else (1, 1)
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
 

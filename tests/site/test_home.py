@@ -20,7 +20,7 @@ from crlbench.pages.table import Cell
 from crlbench.pages.words import measured
 from crlbench.site import facets, figures, home
 from crlbench.site.build import build
-from crlbench.site.costs import cost_words, rank_cost, seed_cost
+from crlbench.site.costs import cost_words, full_cost, rank_cost, seed_cost
 from crlbench.site.reading import read_site
 from crlbench.site.source import Site, StoredBoard, in_order
 from crlbench.site.standings import Panel, _luck, standings
@@ -173,15 +173,29 @@ def test_costs_are_those_of_the_records(site: Site, panels: Mapping[str, Panel])
 
 def test_the_cost_of_a_seed_and_of_a_rank_is_said_in_full() -> None:
     cost = {"seconds": 342.0, "memory": 1.06e9}
+    eight, controls = [f"task-{number}" for number in range(8)], ("placebo", "mode", "stress")
     one = "One seed of all 8 tasks: 5.7 min on a CPU, 1.06 GB of memory."
-    assert seed_cost(cost, 8, "cpu") == one
-    assert rank_cost(cost, ("placebo", "mode", "stress")) == (
-        "With the control arms, a provisional rank is 14 such seeds, 80 min; "
-        "a full one 19, 108 min."
+    assert seed_cost(cost, eight, 8, "cpu") == one
+    ranks = (
+        "In total: 80 min for a provisional rank, 5 seeds and 3 of each of 3 control arms; "
+        "108 min for a full one, 10 seeds and as many of those."
     )
-    assert seed_cost({"seconds": 9000.0, "memory": None}, 1, None) == "One seed of its task: 2.5 h."
+    assert rank_cost(cost, 8, 8, controls) == ranks
+    assert full_cost(cost, eight, 8, "cpu", controls) == f"{one} {ranks}"
+    alone = {"seconds": 9000.0, "memory": None}
+    assert seed_cost(alone, ["addition"], 1, None) == "One seed of its task: 2.5 h."
     nothing = {"seconds": None, "memory": None}
-    assert seed_cost(nothing, 8, "cpu") == rank_cost(nothing, ("placebo",)) == ""
+    assert seed_cost(nothing, eight, 8, "cpu") == rank_cost(nothing, 8, 8, controls) == ""
+    assert full_cost(nothing, eight, 8, "cpu", controls) == ""
+
+
+def test_the_cost_of_a_part_of_a_board_names_the_part() -> None:
+    cost = {"seconds": 600.0, "memory": None}
+    assert full_cost(cost, ["addition"], 2, "cpu", ("placebo",)) == (
+        "One seed of addition alone, 1 of 2 tasks: 10 min on a CPU. "
+        "In total, if both tasks cost alike: 2.7 h for a provisional rank, 5 seeds and 3 of the "
+        "control arm; 4.3 h for a full one, 10 seeds and as many of those."
+    )
 
 
 def test_a_curve_is_the_mean_over_tasks_and_seeds(site: Site, panels: Mapping[str, Panel]):

@@ -32,7 +32,8 @@ def test_a_class_shows_its_ranked_leader_with_scores_and_cost(site: Site):
     assert f"{entry.n} seeds" in first["lines"][0]
     assert re.fullmatch(
         r"One seed of both tasks: \d+ s on a CPU(, [\d.]+ [GM]B of memory)?\. "
-        r"With the control arms, a provisional rank is 8 such seeds, \d+ s; a full one 13, \d+ s\.",
+        r"In total: \d+ s for a provisional rank, 5 seeds and 3 of the control arm; "
+        r"\d+ s for a full one, 10 seeds and as many of those\.",
         first["lines"][1],
     )
     assert waiting["label"] == "3M and more" and waiting["waiting"].startswith("No result yet.")

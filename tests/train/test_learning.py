@@ -27,7 +27,7 @@ BUNDLED = [
     and not name.endswith("-play")
     and (FULL or name == "tiny-deepseek")
 ]
-RECIPES = recipes.names_of(Recipe) if FULL else ("grpo", "dapo", "trpo")
+RECIPES = recipes.names_of(Recipe) if FULL else ("grpo", "trpo")
 
 REDUCED = (
     *("--tasks", "list-ops", "--set", "budget.grid=5", "--set", "budget.iterations_per_point=2"),

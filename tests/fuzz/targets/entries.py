@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,6 +37,13 @@ def _shown(what: str, name: str, place: Path, prompts: int | None = None) -> Non
     show.run(options)
     options.json = True
     show.run(options)
+
+
+def _unknown_models() -> list[bytes]:
+    """The entries under a name without stored results: ``show`` reads the boards of one that has
+    some, which takes seconds and is no matter of its entry."""
+    entries = corpus.texts("models/*.toml")
+    return [re.sub(rb'(?m)^slug = .*$', b'slug = "unknown-model"', entry) for entry in entries]
 
 
 def _model(data: bytes, place: Path) -> None:
@@ -183,7 +191,7 @@ epochs = 2
 """
 
 TARGETS = (
-    Target("model-entry", lambda _: corpus.texts("models/*.toml"), _model, TOML, 12),
+    Target("model-entry", lambda _: _unknown_models(), _model, TOML, 12),
     Target("task-card", lambda _: corpus.texts("tasks/addition/frozen.toml"), _task, TOML, 3),
     Target(
         "task-rows",
