@@ -62,6 +62,7 @@ LONGEST = {
         *("devices", "fuzz", "honest", "learning", "static", "disturb", "badging", "families"),
         *("end_to_end", "export", "quality", "browser", "changes", "add_model", "verify"),
         *("archiving", "board", "compare", "compare_browser", "module", "evaluate", "gym"),
+        *("commands", "cache", "actions", "encodings", "replays", "machines", "nursery"),
     )
 }
 """Files that no process should be left alone with at the end."""

@@ -114,7 +114,7 @@ def foresee(options: Namespace, job: Job) -> Forecast:
     to_measure = {_measured_as(cell): cell for cell in reversed(there)}
     if to_measure:
         note(options, "calibrating ...")
-    measured = {name: _calibrate(cell, threads) for name, cell in to_measure.items()}
+    measured = _calibrate(to_measure, threads)
     figures = {name: one.figures for name, one in measured.items()}
     # The short piece that is measured leaves out the ends, which decode the largest batches.
     peaks = [int(f["peak_memory_bytes"]) for f in figures.values()] + [e.peak for e in estimates]
@@ -221,38 +221,51 @@ def _measured_as(cell: Cell) -> str:
     return cell.model if cell.artefacts is None else f"{cell.model}/{cell.recipe}/{cell.task}"
 
 
-def _calibrate(cell: Cell, threads: int) -> Measured:
-    """What a short real piece of this cell shows, in a process and folder of its own."""
-    figures: list[Figures] = []
-    stages: dict[str, StageForecast] = {}
+def _calibrate(cells: Mapping[str, Cell], threads: int) -> dict[str, Measured]:
+    """What a short real piece of each cell shows, by the cell's key, in a folder of its own.
 
-    def note_figures(_: Cell, event: Event) -> None:
+    Cells of one model follow one another in one process: its memory is that of the largest.
+    """
+    figures: dict[str, Figures] = {}
+    stages: dict[str, Mapping[str, StageForecast]] = {}
+
+    def note_figures(cell: Cell, event: Event) -> None:
         if event["kind"] == "calibration":
-            figures.append(event["figures"])
+            figures[cell.folder] = event["figures"]
         elif event["kind"] == "forecast":
-            stages.update(event["stages"])
+            stages[cell.folder] = event["stages"]
 
     with tempfile.TemporaryDirectory(prefix="crlbench-") as folder:
-        elsewhere = {
-            "folder": str(Path(folder) / Path(*Path(cell.folder).parts[-5:])),
-            "start_folder": str(Path(folder) / "start"),
-            "loggers": (),
-            "devices": 1,
-            "nodes": 1,
-            "needs": (),
+        moved = {
+            key: _moved(cell, Path(folder) / str(number))
+            for number, (key, cell) in enumerate(cells.items())
         }
-        running = LocalLauncher(1, threads, f"{__name__}:report_calibration").run(
-            [cell.model_copy(update=elsewhere)],
-            note_figures,
-            lambda: 0,
-        )
-        with closing(running):
-            (outcome,) = running
-    if outcome.state != "done":
-        error = CrlbenchError(outcome.message)
-        error.exit_code = outcome.exit_code
-        raise error
-    return Measured(figures[-1], stages)
+        for model in dict.fromkeys(cell.model for cell in moved.values()):
+            alike = [cell for cell in moved.values() if cell.model == model]
+            launcher = LocalLauncher(1, threads, f"{__name__}:report_calibration")
+            with closing(launcher.run(alike, note_figures, lambda: 0)) as running:
+                for outcome in running:
+                    if outcome.state != "done":
+                        error = CrlbenchError(outcome.message)
+                        error.exit_code = outcome.exit_code
+                        raise error
+    return {
+        key: Measured(figures[cell.folder], stages.get(cell.folder, {}))
+        for key, cell in moved.items()
+    }
+
+
+def _moved(cell: Cell, folder: Path) -> Cell:
+    """A cell that runs elsewhere, alone and unseen."""
+    elsewhere = {
+        "folder": str(folder / Path(*Path(cell.folder).parts[-5:])),
+        "start_folder": str(folder / "start"),
+        "loggers": (),
+        "devices": 1,
+        "nodes": 1,
+        "needs": (),
+    }
+    return cell.model_copy(update=elsewhere)
 
 
 def report_calibration(cell: Cell, emit: Emit, should_stop: Callable[[], bool]) -> Any:

@@ -62,8 +62,8 @@ def rank_cost(cost: Cost, measured: int, tasks: int, controls: Sized) -> str:
     arms = "the control arm" if len(controls) == 1 else f"each of {len(controls)} control arms"
     return (
         f"In total{alike}: {_time(seconds * least)} for a provisional rank, {PROVISIONAL_SEEDS} "
-        f"seeds and {CONTROL_SEEDS} of {arms}; {_time(seconds * full)} for a full one, "
-        f"{RANKED_SEEDS} seeds and as many of those."
+        f"seeds and {CONTROL_SEEDS} of {arms}; {_time(seconds * full)} for a full one, with "
+        f"{RANKED_SEEDS} seeds."
     )
 
 

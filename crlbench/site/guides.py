@@ -41,6 +41,16 @@ LONG = 12_000
 """Characters; the sections of a longer page are folded."""
 LONG_FOR_PHONES = 8_000
 """Characters; the sections of a longer page are folded on a phone."""
+NARROW = 4
+"""Columns of a table that a phone can show side by side."""
+ROLES = {
+    "thead_open": "rowgroup",
+    "tbody_open": "rowgroup",
+    "tr_open": "row",
+    "th_open": "columnheader",
+    "td_open": "cell",
+}
+"""What parts of a table are, by the kind of token."""
 COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 TERM = re.compile(r"^- \*\*(.+?)\*\*: (.+(?:\n  .+)*)", re.MULTILINE)
 MARKS = re.compile(r"\[([^\]]*)\]\([^)]*\)|[`*\\]")
@@ -114,6 +124,7 @@ def render(text: str, repository: Repository | None) -> tuple[str, Markup, list[
     md.add_render_rule("table_close", _table_close)
     tokens = md.parse(text)
     _dress(tokens, repository)
+    _label_cells(tokens)
     title, parts = "", list[tuple[str, Markup, list[Token]]]([("", Markup(), [])])
     at = 0
     while at < len(tokens):
@@ -155,6 +166,37 @@ def _dress(tokens: Sequence[Token], repository: Repository | None) -> None:
                 token.attrSet("id", term_anchor(children[1].content))
         elif token.type == "inline":
             _redirect(token, repository)
+
+
+def _label_cells(tokens: Sequence[Token]) -> None:
+    """Heads of the columns beside the cells of wide tables, which a phone shows below one another;
+    in place. The styles that do so take the meaning of a table away, which roles give back."""
+    heads: list[str] = []
+    at = 0
+    for place, token in enumerate(tokens):
+        if token.type == "table_open":
+            heads = _heads(tokens, place)
+        elif token.type == "tr_open":
+            at = 0
+        elif token.type == "td_open":
+            if len(heads) > NARROW and heads[at]:
+                token.attrSet("data-label", heads[at])
+            if len(heads) > NARROW and at == 0:
+                token.attrSet("class", "wide")
+            at += 1
+        if len(heads) > NARROW and token.type in ROLES:
+            token.attrSet("role", ROLES[token.type])
+
+
+def _heads(tokens: Sequence[Token], place: int) -> list[str]:
+    """Heads of the columns of the table that begins at a place."""
+    heads = []
+    for number in range(place, len(tokens)):
+        if tokens[number].type == "thead_close":
+            break
+        if tokens[number].type == "th_open":
+            heads.append(_text(tokens[number + 1]))
+    return heads
 
 
 def _redirect(inline: Token, repository: Repository | None) -> None:
@@ -210,13 +252,10 @@ def _fence(renderer: Any, tokens: Sequence[Token], place: int, options: Any, env
 
 
 def _table_open(renderer: Any, tokens: Sequence[Token], place: int, options: Any, env: Any) -> str:
-    heads = [
-        _text(tokens[i + 1])
-        for i, one in enumerate(tokens[place : place + 60], place)
-        if one.type == "th_open"
-    ]
+    heads = _heads(tokens, place)
     label = Markup.escape("Table: " + ", ".join(filter(None, heads)))
-    return f'<div class="scroll" tabindex="0" role="region" aria-label="{label}">\n<table>\n'
+    dress = ' class="cards" role="table"' if len(heads) > NARROW else ""
+    return f'<div class="scroll" tabindex="0" role="region" aria-label="{label}">\n<table{dress}>\n'
 
 
 def _table_close(renderer: Any, tokens: Sequence[Token], place: int, options: Any, env: Any) -> str:

@@ -178,7 +178,7 @@ def test_the_cost_of_a_seed_and_of_a_rank_is_said_in_full() -> None:
     assert seed_cost(cost, eight, 8, "cpu") == one
     ranks = (
         "In total: 80 min for a provisional rank, 5 seeds and 3 of each of 3 control arms; "
-        "108 min for a full one, 10 seeds and as many of those."
+        "108 min for a full one, with 10 seeds."
     )
     assert rank_cost(cost, 8, 8, controls) == ranks
     assert full_cost(cost, eight, 8, "cpu", controls) == f"{one} {ranks}"
@@ -194,7 +194,7 @@ def test_the_cost_of_a_part_of_a_board_names_the_part() -> None:
     assert full_cost(cost, ["addition"], 2, "cpu", ("placebo",)) == (
         "One seed of addition alone, 1 of 2 tasks: 10 min on a CPU. "
         "In total, if both tasks cost alike: 2.7 h for a provisional rank, 5 seeds and 3 of the "
-        "control arm; 4.3 h for a full one, 10 seeds and as many of those."
+        "control arm; 4.3 h for a full one, with 10 seeds."
     )
 
 

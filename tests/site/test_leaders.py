@@ -33,7 +33,7 @@ def test_a_class_shows_its_ranked_leader_with_scores_and_cost(site: Site):
     assert re.fullmatch(
         r"One seed of both tasks: \d+ s on a CPU(, [\d.]+ [GM]B of memory)?\. "
         r"In total: \d+ s for a provisional rank, 5 seeds and 3 of the control arm; "
-        r"\d+ s for a full one, 10 seeds and as many of those\.",
+        r"\d+ s for a full one, with 10 seeds\.",
         first["lines"][1],
     )
     assert waiting["label"] == "3M and more" and waiting["waiting"].startswith("No result yet.")

@@ -62,7 +62,7 @@ AS_WRITTEN = Form("", "")
 MINE = (("my-task", "{mine}/tasks/my-task"), ("tasks/my-task", "{mine}/tasks/my-task"))
 GAME = (("my-game", "{mine}/tasks/my-game"), ("tasks/my-game", "{mine}/tasks/my-game"))
 MODELS = (("M", "{model}"), ("X", "tiny-llama"),
-          ("./my-model", "{model}"), ("./other-model", "tiny-llama-play"),
+          ("./my-model", "{model}"), ("my-model", "{model}"), ("./other-model", "tiny-llama-play"),
           ("./candidate-a", "models/tiny/tiny-qwen2"), ("./candidate-b", "tiny-llama"))  # fmt: skip
 FORMS = (
     # What another test, or the checks themselves, run.
@@ -114,7 +114,9 @@ FORMS = (
          (6,), "On a machine with network run: "),
     Form(r"crlbench evaluate --catalog my-folder .*--smoke", "writes into runs/", "--out {out}",
          (("my-folder", "{mine}"),)),
-    Form(r"crlbench evaluate .*--smoke", "writes into runs/", "--out {out}"),
+    Form(r"crlbench evaluate .*--smoke", "writes into runs/", "--out {out}", MODELS),
+    Form(r"crlbench validate models/my-model", "an entry of the reader's: "
+         "tests/commands/test_add_model.py", run=False),
     Form(r"crlbench evaluate .*--device cuda", f"{TRAINS} on a GPU", "--dry-run --offline", MODELS,
          (0, 6), "cuda"),
     Form(r"crlbench evaluate .*gsm8k", f"{TRAINS}; needs data", "--dry-run --offline --home {home}",
