@@ -122,6 +122,7 @@ def docs(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_pages_are_written_once_and_checked(
     board: Path, docs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

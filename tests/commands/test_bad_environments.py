@@ -204,10 +204,11 @@ def test_an_unsound_environment_is_not_frozen(
     assert not (folder / "frozen.toml").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
-        name if name in ONE_OF_EACH else pytest.param(name, marks=pytest.mark.slow)
+        name if name in ONE_OF_EACH else pytest.param(name, marks=pytest.mark.full)
         for name in PLAYED
     ],
 )

@@ -17,6 +17,7 @@ def evaluate(out: Path, recipe: str, *more: str) -> int:
     return cli.main(["evaluate", "--recipe", recipe, *SMALL, "--out", str(out), *more])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("recipe", "stages"),
     [

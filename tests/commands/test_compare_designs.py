@@ -38,6 +38,7 @@ def call(capsys: pytest.CaptureFixture[str], runs: Path, *arguments: str) -> tup
     return code, captured.out, captured.err
 
 
+@pytest.mark.slow
 def test_all_designs_of_a_board_in_text(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = call(capsys, runs, "--designs")
     assert code == 0

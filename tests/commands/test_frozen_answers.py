@@ -46,9 +46,10 @@ def evaluate(out: Path, recipe: str, *extra: str, **changed: Any) -> int:
     return cli.main(["evaluate", *where, "--seeds", "1", "-q", *pairs, *extra])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("recipe", "arms"),
-    [("dpo", ["real", "placebo"]), pytest.param("sft", ["real"], marks=pytest.mark.slow)],
+    [("dpo", ["real", "placebo"]), pytest.param("sft", ["real"], marks=pytest.mark.full)],
 )
 def test_one_command_runs_and_verify_replays_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], recipe: str, arms: list[str]
@@ -98,12 +99,13 @@ class Killed(BaseException):
     """What nothing catches."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "recipe",
     [
         "dpo",
-        pytest.param("sft", marks=pytest.mark.slow),
-        pytest.param("dpo+reference=ema:decay=0.9", marks=pytest.mark.slow),
+        pytest.param("sft", marks=pytest.mark.full),
+        pytest.param("dpo+reference=ema:decay=0.9", marks=pytest.mark.full),
     ],
 )
 def test_a_killed_run_continues_to_the_same_bytes(
@@ -128,6 +130,7 @@ def test_a_killed_run_continues_to_the_same_bytes(
         assert ours.read_bytes() == theirs.read_bytes(), name
 
 
+@pytest.mark.slow
 def test_a_stage_begins_with_the_weights_of_the_stage_before(board: Board, tmp_path: Path) -> None:
     first = cell_of(board, tmp_path / "sft", "sft", "addition")
     run_cell(first, lambda event: None, lambda: False)

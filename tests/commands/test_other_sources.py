@@ -41,6 +41,7 @@ def evaluate(out: Path, recipe: str, *extra: str) -> int:
     return cli.main(["evaluate", *where, "--seeds", "1", "-q", *pairs, *extra])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", ["distill", "sac-discrete"])
 def test_one_command_runs_and_verify_replays_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], recipe: str

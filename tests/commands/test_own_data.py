@@ -47,9 +47,10 @@ def evaluate(data: Path, out: Path, recipe: str, *extra: str, **changed: Any) ->
     return cli.main(["evaluate", *where, *tasks, "--seeds", "1", "-q", *sets, *extra])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("recipe", "make"),
-    [("dpo", pairs), pytest.param("sft", demonstrations, marks=pytest.mark.slow)],
+    [("dpo", pairs), pytest.param("sft", demonstrations, marks=pytest.mark.full)],
 )
 def test_one_command_learns_from_a_file_and_verify_replays_it(
     tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str], recipe: str, make: Any
@@ -180,8 +181,9 @@ def check_foreseen(rows: list[dict[str, Any]], record: Any, holds: str) -> None:
         assert collected["flops"] == pytest.approx(made[1]["flops"], rel=0.2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "holds", ["pairs", pytest.param("demonstrations", marks=pytest.mark.slow)]
+    "holds", ["pairs", pytest.param("demonstrations", marks=pytest.mark.full)]
 )
 def test_stages_of_a_chain_learn_from_a_file_and_verify_makes_them_again(
     tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str], holds: str
@@ -290,6 +292,7 @@ def test_what_no_stage_can_learn_from_is_refused_before_a_run(
     assert_refused(tmp_path, capsys, message)
 
 
+@pytest.mark.slow
 def test_a_file_that_is_edited_meanwhile_changes_no_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

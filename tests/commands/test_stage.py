@@ -38,6 +38,7 @@ def folder_of(products: Path, kind: str) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_stage_runs_with_what_it_reads_and_is_made_once(
     made: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -122,6 +123,7 @@ def test_a_damaged_product_is_refused_by_name(
     assert f"{folder / name} is damaged" in said and "repeat the command" in said
 
 
+@pytest.mark.slow
 def test_a_run_refuses_a_truncated_reward_model_and_pairs_of_another_seed(
     made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -234,6 +234,7 @@ def test_a_taken_port_is_said(
     assert f"--port {port}: is taken" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_a_browser_shows_what_is_new(
     served: tuple[subprocess.Popen[str], str], runs: Path

@@ -57,6 +57,7 @@ def archived_in(repository: Path, base: str = "base") -> str:
     return "\n".join(check_archives(changes_since(base, repository)))
 
 
+@pytest.mark.slow
 def test_a_new_archive_brings_what_stood(published: Path) -> None:
     """In the commit that raises the version, and later, when only the history has it."""
     run(published, "archive", "track", "nano")

@@ -116,6 +116,7 @@ def test_a_forged_a_damaged_and_a_good_entry_each_have_their_outcome(
     assert code == 0 and lines == []
 
 
+@pytest.mark.slow
 def test_a_gated_model_is_an_outcome_of_its_entry_alone(
     checkout: Path, entry: Path, other: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:

@@ -152,8 +152,6 @@ FORGED: dict[str, tuple[str, Change, str]] = {
     ),
     "no episodes": ("relay-sum", lambda episodes, _: episodes.clear(), r"\(whole\)"),
 }
-ALWAYS = ("state", "calls")
-"""Those that every run of the tests tries."""
 
 
 def forged(entry: Path, results: Path, task: str, change: Change) -> Path:
@@ -178,9 +176,8 @@ def loose(folder: Path, runs: Path, out: Path, task: str) -> Path:
     return target
 
 
-@pytest.mark.parametrize(
-    "name", [n if n in ALWAYS else pytest.param(n, marks=pytest.mark.slow) for n in FORGED]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FORGED)
 def test_a_forged_episode_is_refused_by_its_field(
     name: str, played_entry: Path, played_runs: Path, played_home: Path, tmp_path: Path
 ) -> None:

@@ -33,6 +33,7 @@ def weights_after(name: str) -> tuple[list[dict[str, float]], dict[str, torch.Te
     return train(model, rows, SHORT, 0), model.state_dict()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_the_first_updates_repeat_bit_for_bit(name: str) -> None:
     first_losses, first = weights_after(name)

@@ -47,6 +47,7 @@ def test_a_run_is_that_of_the_command(
     assert list(found["axis"]) == ["efficiency", "stability", "generalization"]
 
 
+@pytest.mark.slow
 def test_either_continues_what_the_other_finished(
     model: Path, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

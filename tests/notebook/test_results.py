@@ -43,6 +43,7 @@ def board_of_designs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return submit(root / "runs", root / "results")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", TABLES)
 def test_tables_of_a_stored_board_are_those_of_the_command(
     what: str, board_of_designs: Path, tmp_path: Path

@@ -193,13 +193,14 @@ def test_it_prints(chromium, pages, tmp_path: Path):
         assert pdf.startswith(b"%PDF") and visit.problems == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "scheme"),
     [
         ("five", "light"),
-        pytest.param("ranked", "dark", marks=pytest.mark.slow),
+        pytest.param("ranked", "dark", marks=pytest.mark.full),
         ("study", "dark"),
-        pytest.param("studies", "light", marks=pytest.mark.slow),
+        pytest.param("studies", "light", marks=pytest.mark.full),
     ],
 )
 def test_the_accessibility_checker_finds_nothing_serious(chromium, pages, name: str, scheme: str):

@@ -153,6 +153,7 @@ def test_the_site_shows_them_too_and_texts_of_strangers_stay_text(tmp_path: Path
     assert "\u202e" not in text and "{{ 7*7 }}" in text
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 @pytest.mark.parametrize("hostile", [False, True])
 def test_a_browser_shows_them_at_every_width(chromium, runs: Runs, tmp_path: Path, hostile: bool):

@@ -60,6 +60,7 @@ def test_parts_of_e_are_drawn_and_add_up() -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_page_says_what_was_known_before(page: str, board: Board) -> None:
     text = words(page)
     assert text.count("What was known before?") == len(board.entries)

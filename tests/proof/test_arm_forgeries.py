@@ -14,7 +14,7 @@ from crlbench.stats.pass_at_k import pass_by_k
 from tests.support import tampering
 from tests.support.arm_runs import TASK, forge
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::UserWarning")]
 
 
 @pytest.fixture

@@ -70,6 +70,7 @@ def findings(facts: Facts, confined: bool = False) -> list[Finding]:
     return spoken or [*check_played(facts, rows, task)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("confined", [False, True])
 def test_a_run_keeps_its_episodes(played: Facts, confined: bool) -> None:
     rows, episodes = rows_of(played), played.run.episodes()
@@ -175,6 +176,7 @@ def tools_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made_once(tmp_path_factory, "tool-episodes", run)
 
 
+@pytest.mark.slow
 def test_calls_are_read_again_from_what_was_said(
     tools_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

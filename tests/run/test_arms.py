@@ -156,8 +156,9 @@ def test_an_unknown_arm_is_named_with_those_there_are(
     assert "mode" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "arm", ["mode", *(pytest.param(one, marks=pytest.mark.slow) for one in ("stress", "wrong"))]
+    "arm", ["mode", *(pytest.param(one, marks=pytest.mark.full) for one in ("stress", "wrong"))]
 )
 def test_an_interrupted_arm_ends_with_the_same_bits(
     trained_arms: Path, arms_catalog: Path, tmp_path: Path, arm: str

@@ -96,6 +96,7 @@ def run(board: Board, folder: Path) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_a_whole_run_goes_through_the_collector_of_its_kind(
     board: Board, tmp_path: Path, asked: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,6 +48,7 @@ def head(page: Any, name: str, axis: str = "efficiency") -> Any:
     return page.locator(f"#{axis}").get_by_role("button", name=name, exact=False)
 
 
+@pytest.mark.slow
 def test_tiers_are_the_first_order(visit: Visitor):
     page = visit()
     for axis in AXES:

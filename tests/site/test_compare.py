@@ -265,6 +265,7 @@ def test_a_comparison_is_accessible_and_fits(
     assert barriers(page) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 6])
 def test_a_phone_shows_a_comparison_on_twelve_screens_and_opens_the_rest(
     compare: Open, board: StoredBoard, count: int

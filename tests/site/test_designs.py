@@ -130,6 +130,7 @@ def visit(chromium: Any, folder: Path) -> Iterator[Visitor]:
     assert visitor.problems == []
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [360, 1280])
 def test_rows_open_and_nothing_hangs_over(visit: Visitor, site: Site, width: int) -> None:

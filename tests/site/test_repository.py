@@ -33,7 +33,7 @@ def test_pages_lead_to_the_repository_where_it_is_known(site: Site):
     entry = site.boards[0].board.entries[0]
     stored = f"{ADDRESS}/tree/HEAD/leaderboard/results/{site.boards[0].id}/{entry.name}"
     assert links(replace(site, repository=Repository(ADDRESS))) == {
-        "front": {ADDRESS, f"{ADDRESS}/blob/HEAD/CONTRIBUTING.md"},
+        "front": {ADDRESS},
         "run": {ADDRESS, stored},
     }
     assert links(site) == {"front": set(), "run": set()}

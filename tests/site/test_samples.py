@@ -169,6 +169,7 @@ def ends(runs: tuple[Run, ...], task: str, seed: int) -> list[tuple[float, float
     return [(scores[0], scores[-1]) for scores in by_uid.values()]
 
 
+@pytest.mark.slow
 @browser
 @pytest.mark.parametrize("over", WAYS)
 def test_it_shows_one_page_of_a_seed(
@@ -324,6 +325,7 @@ def test_a_long_text_is_cut_until_the_rest_is_asked_for(
     assert len(shown_text.inner_text()) == 5000
 
 
+@pytest.mark.slow
 @browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 768, 1280])

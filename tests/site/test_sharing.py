@@ -250,6 +250,7 @@ def test_links_of_an_embedded_board_leave_the_frame(files: Mapping[str, bytes]) 
         assert all((a.get("target"), a.get("rel")) == ("_blank", "noopener") for a in links)
 
 
+@pytest.mark.slow
 @browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 768, 1280])

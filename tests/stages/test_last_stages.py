@@ -35,6 +35,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Path
     return of
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*PAIRS, "bon"])
 def test_a_chain_ends_with_a_sound_record(made: Any, name: str) -> None:
     out, record = made(name)
@@ -82,8 +83,9 @@ def test_one_round_samples_from_where_it_began(made: Any, tmp_path: Path) -> Non
     assert audit(tmp_path) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", [pytest.param("sft-dpo", marks=pytest.mark.slow), "iterative-dpo+policy.rounds=1"]
+    "name", [pytest.param("sft-dpo", marks=pytest.mark.full), "iterative-dpo+policy.rounds=1"]
 )
 def test_a_last_stage_that_is_ended_goes_on_with_the_same_bytes(name: str, tmp_path: Path) -> None:
     whole = run(plan_in(tmp_path / "whole", name)[0])
@@ -107,6 +109,7 @@ def test_a_reference_that_is_not_the_start_shows_in_the_first_margin(
     assert record.lineage == before.lineage
 
 
+@pytest.mark.slow
 def test_an_end_while_answers_are_chosen_changes_nothing(
     made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,6 +159,7 @@ def test_too_few_pairs_for_an_iteration_fail_the_run(tmp_path: Path) -> None:
     assert audit(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_one_reward_model_for_all_seeds_is_that_of_the_first_and_opens_the_division(
     tmp_path: Path,
 ) -> None:

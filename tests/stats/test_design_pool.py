@@ -120,6 +120,7 @@ def test_pairs_that_are_refused_say_why_and_break_no_tier() -> None:
         design_pairs([designs[0], designs[0]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labels", [THREE, SIX, ("i0o0", "i1o0", "i2o0")])
 def test_equal_designs_are_seldom_separated(labels: tuple[str, ...]) -> None:
     """600 boards of eight designs, orders that move all, no margin. With a variance for each pair

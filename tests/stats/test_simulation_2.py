@@ -79,6 +79,7 @@ TASKS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", TASKS, ids=names(TASKS))
 def test_intervals_over_tasks_cover(row: Row) -> None:
     columns = simulated(row)
@@ -252,6 +253,7 @@ def welch_median(df: float) -> float:
     return float(np.median(np.outer(quantiles, sums)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", PRECISION, ids=names(PRECISION))
 def test_half_widths_are_those_of_normal_theory(row: Row) -> None:
     """Median half-widths of differences against quantile times standard error."""

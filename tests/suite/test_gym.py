@@ -35,6 +35,7 @@ QUICK = ("chain_sum", "countdown")
 TRIED = [pytest.param(n, marks=() if n in QUICK else (pytest.mark.slow,)) for n in GENERATORS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("generator", TRIED)
 def test_gold_is_paid_in_every_format(generator: str) -> None:
     for template in range(6):
@@ -375,6 +376,7 @@ def test_the_server_ends_with_its_owner() -> None:
         os.kill(int(done.stdout), 0)
 
 
+@pytest.mark.slow
 def test_a_server_that_cannot_start_says_how_to_see_why() -> None:
     with pytest.raises(EnvironmentUnfit, match=r"does not start. To see why, run"):
         forked.Server("crlbench.reward.gym", "no_such_generator").ask(["names", None, None])

@@ -142,6 +142,7 @@ def test_a_broken_file_is_caught_by_its_rule_alone(tmp_path: Path, name: str) ->
     assert_only(Task(folder), rule, reason)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["agreement", "slips"])
 def test_a_rule_looks_at_more_than_golds(tmp_path: Path, name: str) -> None:
     cases = [changes for rule, _, changes in CODE.values() if rule == name]
@@ -194,6 +195,7 @@ def test_an_unsound_environment_is_not_frozen(tmp_path: Path, name: str) -> None
         written(tmp_path, changes)
 
 
+@pytest.mark.slow
 def test_limits_that_differ_from_the_code_are_refused(tmp_path: Path) -> None:
     folder = written(tmp_path, [])
     card = folder / "frozen.toml"

@@ -162,8 +162,9 @@ def run(board: Board, folder: Path, recipe: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "recipe", ["ppo", *(pytest.param(one, marks=pytest.mark.slow) for one in ("grpo", "dapo"))]
+    "recipe", ["ppo", *(pytest.param(one, marks=pytest.mark.full) for one in ("grpo", "dapo"))]
 )
 def test_a_task_as_an_environment_is_the_task(
     board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipe: str

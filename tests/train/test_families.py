@@ -21,7 +21,9 @@ def learner(name, adapter):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("adapter", [False, True], ids=["full", "lora"])
+@pytest.mark.parametrize(
+    "adapter", [False, pytest.param(True, marks=pytest.mark.full)], ids=["full", "lora"]
+)
 @pytest.mark.parametrize("name", subjects(False, fast=("granite-hybrid",)))
 def test_ppo_moves_finite_weights_and_a_stopped_run_continues_bitwise(name, adapter, tmp_path):
     short = conditions(budget__grid="2", budget__iterations_per_point="1")

@@ -294,6 +294,7 @@ def test_figures_of_completions_are_those_of_the_evaluation_before(tmp_path):
 RESUMED = ["dpo", "sft", "dpo+reference=round:rounds=3", "dpo+reference=ema:decay=0.9"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", RESUMED)
 def test_a_run_that_is_stopped_in_every_iteration_ends_with_the_same_bytes(tmp_path, recipe):
     straight = make(recipe)
@@ -317,12 +318,13 @@ def test_a_run_that_is_stopped_in_every_iteration_ends_with_the_same_bytes(tmp_p
         assert_same(straight.reference.weights, resumed.reference.weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "recipe",
     [
         "dpo",
-        pytest.param("sft", marks=pytest.mark.slow),
-        pytest.param("dpo+reference=ema:decay=0.9", marks=pytest.mark.slow),
+        pytest.param("sft", marks=pytest.mark.full),
+        pytest.param("dpo+reference=ema:decay=0.9", marks=pytest.mark.full),
     ],
 )
 def test_two_ranks_are_one(tmp_path, recipe):

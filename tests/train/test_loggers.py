@@ -119,6 +119,7 @@ def histories(data: bytes) -> Iterator[dict[str, Any]]:
                 yield {i.key or i.nested_key[-1]: json.loads(i.value_json) for i in items}
 
 
+@pytest.mark.slow
 def test_weights_and_biases_keeps_the_curve(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -215,8 +215,9 @@ def test_the_value_of_a_design_follows_from_the_vectors(folder: Path, board: Boa
         assert row.score.value == pytest.approx(float(lam), **EXACT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "model", ["design-0", pytest.param("design-1", marks=pytest.mark.slow)]
+    "model", ["design-0", pytest.param("design-1", marks=pytest.mark.full)]
 )
 def test_all_three_axes_follow_from_the_vectors(
     three_folder: Path, three: Board, model: str
