@@ -11,12 +11,17 @@ from typing import TYPE_CHECKING, Any
 from crlbench.commands.console import note, print_result
 from crlbench.commands.flags import MODEL, require_positive
 from crlbench.disk.files import write_bytes
+from crlbench.disk.names import POLICY_NAME
 from crlbench.errors import OK, UsageError
 from crlbench.pages.table import tabulate
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from crlbench.catalog.find import Catalog
     from crlbench.catalog.frozen import Task
+    from crlbench.run.best_of import Payer
+    from crlbench.run.probe import Plan
 
 COLUMNS = [
     *("task", "model", "level", "items", "mean", "floor", "ceiling", "never", "some", "always"),
@@ -36,6 +41,7 @@ examples:
   crlbench probe my-task --write
   crlbench probe addition --model tiny-llama --twin 20261123
   crlbench probe judged --model tiny-llama --best-of 64
+  crlbench probe addition --model tiny-llama --best-of 64 --reward FOLDER --policy FOLDER
 """
 
 
@@ -54,6 +60,12 @@ def add_flags(parser: ArgumentParser) -> None:
     parser.add_argument("--best-of", metavar="N", type=int,
         help="what optimising against the task's reward model does, without training: best of n, "
         "votes and pass@n for n up to N, from N completions of each ID item (--items of a level)")
+    parser.add_argument("--reward", metavar="DIR",
+        help="with --best-of: a reward model that a chain fitted, in place of the task's "
+        "(runs/<board>/<model>/artefacts/reward-*)")
+    parser.add_argument("--policy", metavar="DIR",
+        help="with --best-of: a policy that a stage of a chain made from the model "
+        "(artefacts/supervised-*), asked in its place")
 
 
 def run(options: Namespace) -> int:
@@ -73,6 +85,11 @@ def run(options: Namespace) -> int:
         )
     if options.best_of is not None and (options.write or options.twin is not None):
         raise UsageError("--best-of goes with neither --write nor --twin: ask for one of them.")
+    for flag in ("reward", "policy"):
+        if getattr(options, flag) and options.best_of is None:
+            raise UsageError(f"--{flag} belongs to --best-of.")
+        if getattr(options, flag) and (len(options.tasks) != 1 or len(options.model or ()) != 1):
+            raise UsageError(f"--{flag} is of one task and one model: name both.")
     catalog = Catalog(options.catalog)
     tasks = [catalog.load_task(name) for name in options.tasks or _present(options, catalog)]
     for task in tasks if options.write else ():
@@ -112,7 +129,7 @@ def run(options: Namespace) -> int:
     return OK
 
 
-def _levels(options: Namespace, task: Task, model: str, plan: object) -> list:
+def _levels(options: Namespace, task: Task, model: str, plan: Plan) -> list[Any]:
     from crlbench.catalog.find import Catalog
     from crlbench.run import probe as probing
     from crlbench.run.subject import load_subject
@@ -134,12 +151,13 @@ def _best_of(
     from crlbench.run.probe import Plan
     from crlbench.run.subject import load_subject
 
+    payer, weights = _payer(options.reward), _weights(options.policy)
     plan, probes, tables = Plan(options.best_of, options.items), [], []
     for task in tasks:
         for model in models[task.name]:
             note(options, f"{task.name}: {model}, {plan.rollouts} completions of each item ...")
             subject = load_subject(model, tuple(map(str, catalog.extra)))
-            probe = probe_optimisation(task, subject, plan, catalog)
+            probe = probe_optimisation(task, subject, plan, catalog, payer, weights)
             title = f"{task.name}, {model}: best of n of {probe.draws}, {probe.items} items"
             notes = curve_sentences(probe.curve, probe.lack)
             tables.append(best_of_table(title, probe.rows, notes).to_text())
@@ -147,6 +165,40 @@ def _best_of(
             probes.append(probe.as_json())
     print_result(options, probes, tables)
     return OK
+
+
+def _payer(folder: str | None) -> Payer | None:
+    """The reward model of ``--reward``."""
+    if folder is None:
+        return None
+    from crlbench.policy.weights.reward_model import load_reward_model, read_card
+    from crlbench.run.best_of import Payer
+
+    place = _product("reward", folder)
+    return Payer(load_reward_model(place, "cpu"), read_card(place).accuracy)
+
+
+def _weights(folder: str | None) -> Mapping[str, Tensor] | None:
+    """What the policy of ``--policy`` learned."""
+    if folder is None:
+        return None
+    from safetensors.torch import load_file
+
+    return load_file(_product("policy", folder) / POLICY_NAME)
+
+
+def _product(flag: str, folder: str) -> Path:
+    """The folder of a product, its files checked and of the kind that a flag takes."""
+    from crlbench.commands.show_product import product_in
+
+    product = product_in(Path(folder))
+    kinds = {"reward": ("reward",), "policy": ("supervised", "distill")}[flag]
+    if product.card.kind not in kinds:
+        raise UsageError(
+            f"--{flag} {folder}: a product of the kind {product.card.kind}, and --{flag} takes "
+            f"{' or '.join(kinds)}."
+        )
+    return Path(folder)
 
 
 def write(options: Namespace, task: Task, block: str) -> Path:

@@ -1,17 +1,19 @@
-"""What optimising against a task's reward model would do, from samples alone: nothing is trained.
+"""What optimising against a reward model would do, from samples alone: nothing is trained.
 
-N completions of each item are sampled from the start model and paid by the reward model. Choosing
+N completions of each item are sampled from a model and paid by the reward model: the task's own, or
+one that a chain fitted to pairs of the policy that is asked. Choosing
 the best of n of them optimises the reward model harder with every n, so gold (what the verifier
 that labelled the pairs says) over n is a whole curve of over-optimisation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
+from torch import Tensor
 
 from crlbench.catalog.find import Catalog
 from crlbench.catalog.frozen import Task
@@ -21,9 +23,10 @@ from crlbench.contract.task_card import PairAccuracy
 from crlbench.errors import UsageError, ValidationError
 from crlbench.policy.decode.loop import DrawKey
 from crlbench.policy.policy import Policy
-from crlbench.policy.weights.reward_model import read_card
+from crlbench.policy.weights.load import with_weights
+from crlbench.policy.weights.reward_model import RewardModel, prompt_ids, read_card
 from crlbench.run.probe import Plan, decoding, in_float32
-from crlbench.run.reward_model import frozen_folder
+from crlbench.run.reward_model import check_rewards, frozen_folder
 from crlbench.run.subject import Subject, collector_of, prompts_of, verifier_of
 from crlbench.seeding import seed_value
 from crlbench.stats.best_of_n import (
@@ -48,6 +51,15 @@ LEAST, MOST = 8, 1024
 """Completions of an item that can be asked for: fewer make no curve."""
 SPLIT = "id"
 """The items are those of this split: the reward model was checked on its keys."""
+
+
+@dataclass(frozen=True)
+class Payer:
+    """A reward model that pays in place of a task."""
+
+    model: RewardModel
+    accuracy: PairAccuracy
+    """On the held-out pairs that it was checked on."""
 
 
 @dataclass(frozen=True)
@@ -134,18 +146,33 @@ class OptimisationProbe:
 
 
 def probe_optimisation(
-    task: Task, subject: Subject, plan: Plan, catalog: Catalog
+    task: Task,
+    subject: Subject,
+    plan: Plan,
+    catalog: Catalog,
+    payer: Payer | None = None,
+    weights: Mapping[str, Tensor] | None = None,
 ) -> OptimisationProbe:
     """Sample ``plan.rollouts`` completions of the first ID items, ``plan.items`` of each level.
 
+    Args:
+        payer: of a task that its verifier pays; the verifier then says what is gold.
+        weights: that a policy learned from the subject, which is asked in its place.
+
     Raises:
-        UsageError: the task is not paid by a reward model, or too few or many completions.
-        ValidationError: a prompt does not fit into the model's context.
+        UsageError: the task has no reward model, or two, or too few or many completions.
+        ValidationError: a prompt does not fit into the model's context, or the weights are those
+            of another model.
     """
-    if task.card.reward_model is None:
+    if task.card.reward_model is None and payer is None:
         raise UsageError(
             f"--best-of: task '{task.name}' is paid by its verifier, so nothing can be "
-            "over-optimised. Choose a task with a reward model, such as judged."
+            "over-optimised. Choose a task with a reward model, such as judged, or give one that a "
+            "chain fitted: --reward runs/<board>/<model>/artefacts/reward-<key>."
+        )
+    if task.card.reward_model is not None and payer is not None:
+        raise UsageError(
+            f"--reward: task '{task.name}' has a reward model of its own. Leave --reward out."
         )
     if not LEAST <= plan.rollouts <= MOST:
         raise UsageError(f"--best-of {plan.rollouts}: a number from {LEAST} to {MOST}.")
@@ -153,10 +180,15 @@ def probe_optimisation(
     prompts = _items(task, subject, collector.max_tokens, plan.items)
     if len(prompts) < 2:
         raise UsageError(f"--items {plan.items}: task '{task.name}' needs two items for intervals.")
-    policy = Policy(in_float32(subject), value_head=False)
+    backbone = in_float32(subject)
+    if weights is not None:
+        backbone = with_weights(subject.card, subject.backbone, weights)
+    draws = _sample(task, Policy(backbone, value_head=False), collector, prompts, plan.rollouts)
+    if payer is not None:
+        draws = replace(draws, proxy=_paid_by(payer.model, task, prompts, draws.texts))
     return summarise(
-        _sample(task, policy, collector, prompts, plan.rollouts),
-        read_card(frozen_folder(task)).accuracy,
+        draws,
+        read_card(frozen_folder(task)).accuracy if payer is None else payer.accuracy,
         task=task.name,
         model=subject.card.slug,
         revision=subject.card.revision,
@@ -243,6 +275,20 @@ def _sample(
         proxy=np.array([_paid(*row) for row in zip(by_item, _rows(proxy, count), strict=True)]),
         gold=np.array(_rows(gold, count)),
     )
+
+
+def _paid_by(
+    model: RewardModel, task: Task, prompts: Sequence[Prompt], texts: Sequence[Sequence[str]]
+) -> np.ndarray:
+    """(I, N) float64: what a reward model pays for the completions of each prompt."""
+    asked = {row["id"]: prompt_ids(row["messages"], model.reader) for row in task.rows(SPLIT)}
+    paid = []
+    for prompt, several in zip(prompts, texts, strict=True):
+        question = asked[prompt.uid.rpartition("/")[2]]
+        rewards = model.rewards([question] * len(several), several)
+        check_rewards(rewards, several, task.name)
+        paid.append(_paid(several, rewards))
+    return np.array(paid)
 
 
 def _rows(values: list[X], count: int) -> list[list[X]]:

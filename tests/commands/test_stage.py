@@ -181,3 +181,90 @@ def test_a_stage_that_breaks_a_rule_says_so(
     assert "stage 'pairs' failed: " in capsys.readouterr().err
     kinds = [path.parent.name.partition("-")[0] for path in out.rglob("product.json")]
     assert kinds == ["supervised"]
+
+
+def probe(*more: str) -> int:
+    asked = ["--model", "tiny-llama", "--best-of", "8", "--items", "3", "-q"]
+    return cli.main(["probe", "addition", *asked, *more])
+
+
+def test_a_reward_model_of_a_chain_pays_the_best_of_a_policy_of_it(
+    made: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reward, policy = str(folder_of(made, "reward")), str(folder_of(made, "supervised"))
+    assert probe("--reward", reward, "--policy", policy, "--json") == OK
+    (taught,) = json.loads(capsys.readouterr().out)
+    assert probe("--reward", reward, "--json") == OK
+    (start,) = json.loads(capsys.readouterr().out)
+    for found in (taught, start):
+        assert (found["task"], found["items"], found["draws"]) == ("addition", 6, 8)
+        proxies, oracles = ([row[name] for row in found["best_of"]] for name in ("proxy", "oracle"))
+        assert proxies == sorted(proxies) and oracles == sorted(oracles)
+        card = json.loads((folder_of(made, "reward") / "product.json").read_text())
+        assert found["reward_model"]["pairs"]["id"] == card["facts"]["accuracy"]
+    assert taught["best_of"][0]["gold"] != start["best_of"][0]["gold"]
+
+    assert paid_again(folder_of(made, "reward")) == pytest.approx(start["best_of"][0]["proxy"])
+
+
+def paid_again(folder: Path) -> float:
+    """The mean reward of the same draws of the start model, asked for one by one."""
+    from crlbench.catalog.find import Catalog
+    from crlbench.policy.policy import Policy
+    from crlbench.policy.weights.reward_model import load_reward_model, prompt_ids
+    from crlbench.run.best_of import _items, _sample
+    from crlbench.run.probe import decoding, in_float32
+    from crlbench.run.subject import collector_of, load_subject
+
+    task, subject = Catalog().load_task("addition"), load_subject("tiny-llama", ())
+    collector = collector_of(task, subject.reader, decoding(task, Catalog()), "cpu")
+    prompts = _items(task, subject, collector.max_tokens, 3)
+    policy = Policy(in_float32(subject), value_head=False)
+    draws = _sample(task, policy, collector, prompts, 8)
+    rows = {row["id"]: row for row in task.rows("id")}
+    model = load_reward_model(folder, "cpu")
+    rewards = []
+    for prompt, texts in zip(prompts, draws.texts, strict=True):
+        messages = rows[prompt.uid.removeprefix("addition/id/")]["messages"]
+        rewards += [model.rewards([prompt_ids(messages, model.reader)], [one])[0] for one in texts]
+    return sum(rewards) / len(rewards)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--reward", "{supervised}"], "a product of the kind supervised"),
+        (["--policy", "{reward}"], "--policy takes supervised or distill"),
+        (["--reward", "{nothing}"], "holds no product.json"),
+        (["--reward", "{reward}", "--model", "tiny-phi"], "one task and one model"),
+    ],
+)
+def test_a_product_of_another_kind_is_no_reward_model(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], said: str
+) -> None:
+    places = {kind: str(folder_of(made, kind)) for kind in ("reward", "supervised")}
+    assert probe(*(one.format(nothing=tmp_path, **places) for one in flags)) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_policy_of_another_model_is_refused_by_the_first_weight(
+    made: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--model", "tiny-llama-3m", "--best-of", "8", "--items", "1", "-q"]
+    products = ["--reward", str(folder_of(made, "reward"))]
+    products += ["--policy", str(folder_of(made, "supervised"))]
+    assert cli.main(["probe", "addition", *asked, *products]) == ValidationError.exit_code
+    assert "model.embed_tokens.weight has the shape" in capsys.readouterr().err
+
+
+def test_reward_and_policy_belong_to_best_of(
+    made: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reward = str(folder_of(made, "reward"))
+    for more, said in [
+        ([], "--reward belongs to --best-of"),
+        (["--best-of", "8"], "a reward model of"),
+    ]:
+        asked = ["probe", "judged", "--model", "tiny-llama", "--reward", reward, "-q", *more]
+        assert cli.main(asked) == UsageError.exit_code
+        assert said in capsys.readouterr().err

@@ -130,6 +130,8 @@ FORMS = (
          ELSEWHERE),
     Form(r"crlbench probe my-task --write", "samples for minutes", "--catalog {mine} --model "
          "tiny-llama --items 2 --rollouts 1"),
+    Form(r"crlbench probe .*--reward", "needs products of a chain: "
+         "tests/commands/test_stage.py makes them", run=False),
     Form(r"crlbench probe", "samples for minutes", "--items 2 --rollouts 1 --offline", (), (0, 6),
          ELSEWHERE),
     Form(r"crlbench doctor", "this machine may lack something", "--offline", MODELS, (0, 6)),

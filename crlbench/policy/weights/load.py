@@ -314,6 +314,12 @@ def with_weights(card: ModelCard, start: nn.Module, weights: Mapping[str, Tensor
     if learned.keys() != known.keys():
         name = sorted(learned.keys() ^ known.keys())[0]
         raise ValidationError(f"weights of model '{card.slug}': {name} is missing, or is none.")
+    for name, parameter in known.items():
+        if learned[name].shape != parameter.shape:
+            here, there = (tuple(one.shape) for one in (learned[name], parameter))
+            raise ValidationError(
+                f"weights of model '{card.slug}': {name} has the shape {here}, its own is {there}."
+            )
     with torch.no_grad():
         for name, parameter in known.items():
             parameter.copy_(learned[name])
