@@ -28,6 +28,7 @@ from crlbench.verdict.board import summarise_board
 from crlbench.verdict.runs import load_runs
 
 ROOT = Path(__file__).resolve().parents[1]
+COMMAND = "python benchmarks/board_pages.py"
 PAGES = ("findings.md", "choosing.md")
 STUDY = "pretraining-seed-results.md"
 MODELS = tuple(f"tiny2-{design}" for design in DESIGNS)
@@ -113,7 +114,7 @@ def study(stored: Stored | None, docs: Path) -> dict[Path, str]:
     return {docs / "studies" / STUDY: pretraining.page(found)}
 
 
-def update(contents: Mapping[Path, str], check: bool) -> int:
+def update(contents: Mapping[Path, str], check: bool, command: str = COMMAND) -> int:
     """Write files, or name those that differ from what they should hold."""
     stale = [
         path
@@ -122,7 +123,7 @@ def update(contents: Mapping[Path, str], check: bool) -> int:
     ]
     for path in stale:
         if check:
-            print(f"{path}: differs from the results. Run: python benchmarks/board_pages.py")
+            print(f"{path}: differs from the results. Run: {command}")
         else:
             path.write_bytes(contents[path].encode("utf-8"))
             print(f"{path}: written")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from crlbench.contribute.results.copies import Known, _describe, marks
 from crlbench.verdict.runs import Run, load_runs
 from tests.support.simulate import Plan, write_board
 
+RESULTS = Path(__file__).parents[2] / "leaderboard" / "results"
 PLAN = Plan(tasks=("addition",), seeds=1, mode=1, stress=1, placebo=1, wrong=1, items=16)
 
 
@@ -74,3 +76,16 @@ def test_arms_that_measured_otherwise_are_all_accepted(arms: dict[str, Run]) -> 
         other = arms[arm]  # simulated runs share one file of digests
         record = other.record.model_copy(update={"digest_root": arm})
         assert like(arms["real"], replace(other, record=record)) == []
+
+
+def test_chains_that_ended_before_their_last_stage_are_no_copies_of_one_another() -> None:
+    """Both need pairs of one first stage, which has none: they trained nothing."""
+    board = RESULTS / "preference-0847728245ed" / "tiny-llama@25666175"
+    failed = [
+        run
+        for run in load_runs(board / "rlhf", files="used").runs
+        if run.record.status.rule == "upstream"
+    ]
+    known = Known.of([board / "sft-dpo"])
+    assert len(failed) == 10 and known.unreadable == []
+    assert all([*marks(run)] == [] and known.like(run) == [] for run in failed)

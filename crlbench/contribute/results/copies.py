@@ -25,6 +25,8 @@ from crlbench.verdict.runs import Run, load_runs
 
 PARTING_ITERATIONS = 10
 """Fewer updates may move no sampled token, so that both arms of a cell have one curve."""
+UNTRAINED = hashlib.sha256().hexdigest()
+"""Root of the digests of a run without an iteration."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +90,10 @@ class Known:
 
 
 def marks(run: Run) -> Iterator[str]:
-    """What of a run no other run has: its digests, and its curve where that says anything."""
-    yield f"digests {run.record.digest_root}"
+    """What of a run no other run has: its digests, and its curve where that says anything. A run
+    whose chain ended in an earlier stage has neither."""
+    if run.record.digest_root != UNTRAINED:
+        yield f"digests {run.record.digest_root}"
     curve = run.curve_items()
     if len(curve) > 1 and np.ptp(curve) > 0:
         yield f"curve {hashlib.sha256(np.ascontiguousarray(curve).tobytes()).hexdigest()}"
