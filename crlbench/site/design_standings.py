@@ -81,7 +81,10 @@ def answer(designs: AxisDesigns, leaders: Sequence[str], ranked: int) -> tuple[s
         tie = f"No {what} is shown to be worse than the highest by more than {margin}."
         if decided:
             of = wording.count(len(designs.pairs), "pair")
-            tie = f"{decided} of {of} differ, none by {margin}, the least difference that counts."
+            tie = (
+                f"{decided} of {of} differ, but none is shown to be worse than the highest by "
+                f"{margin}, the least difference that counts."
+            )
         values = [row.score.value for row in designs.rows if row.score.value is not None]
         if max(values, default=MARGIN) < MARGIN:
             tie = f"Every score is below {margin}, the least difference that counts."

@@ -26,6 +26,19 @@ def test_every_guide_has_a_page_in_the_menu(files: Mapping[str, bytes]):
         assert f"<h1>{first.removeprefix('# ')}</h1>" in files[f"{name}.html"].decode()
 
 
+def test_a_wide_table_names_its_columns_beside_its_cells() -> None:
+    def table(columns: int) -> str:
+        rows = [[f"{kind}{n}" for n in range(columns)] for kind in ("head", "cell")]
+        lines = [f"| {' | '.join(row)} |" for row in (rows[0], ["---"] * columns, rows[1])]
+        return str(guides.render("# T\n\n" + "\n".join(lines) + "\n", None)[1])
+
+    wide, narrow = table(5), table(4)
+    assert '<table class="cards" role="table">' in wide and 'role="columnheader"' in wide
+    assert 'data-label="head0" class="wide" role="cell">cell0' in wide
+    assert 'data-label="head4" role="cell">cell4' in wide
+    assert "cards" not in narrow and "data-label" not in narrow and "role=\"cell\"" not in narrow
+
+
 def test_every_term_of_the_glossary_is_known_and_has_a_place(files: Mapping[str, bytes]):
     lines = (DOCS / "glossary.md").read_text(encoding="utf-8").splitlines()
     terms = [line for line in lines if line.startswith("- **")]

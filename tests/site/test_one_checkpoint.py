@@ -16,6 +16,7 @@ from crlbench.catalog.find import Catalog
 from crlbench.disk.hashing import digest
 from crlbench.site import architectures
 from crlbench.site.build import build, write
+from crlbench.site.design_standings import answer, axis_designs
 from crlbench.site.pages import whole
 from crlbench.site.reading import read_site
 from crlbench.site.source import Site, StoredBoard
@@ -66,6 +67,20 @@ def test_the_front_page_says_who_is_first_and_how_far_that_reaches(files: dict[s
     assert "Not shown to be worse by more than 0.05: tiny2-qwen2." in text
     assert "On similar tasks that were not run, it is ahead of 1 of the 1 in lower tiers" in text
     assert "a difference comes from the model" not in text
+
+
+def test_a_tie_of_all_says_how_many_pairs_differ(board: StoredBoard) -> None:
+    designs = axis_designs(board.board, "ppo", "efficiency")
+    assert designs is not None
+    names = [row.display_name for row in designs.rows]
+    differing = sum(pair.call in ("better", "worse") for pair in designs.pairs)
+    assert 0 < differing <= len(designs.pairs)
+    _, sentence = answer(designs, names, len(names))
+    assert sentence.startswith(f"{differing} of {len(designs.pairs)} pair")
+    assert "none is shown to be worse than the highest by 0.05" in sentence
+    alike = [replace(pair, call="undecided") for pair in designs.pairs]
+    _, sentence = answer(replace(designs, pairs=tuple(alike)), names, len(names))
+    assert sentence == "No checkpoint is shown to be worse than the highest by more than 0.05."
 
 
 def test_the_page_of_architectures_names_checkpoints_of_rows(site: Site) -> None:
