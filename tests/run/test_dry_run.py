@@ -57,7 +57,8 @@ def test_a_cell_that_needs_others_is_measured_alone(
 ) -> None:
     cell = brief_cell(board, model, tmp_path)
     needed = "very-tiny@0a1b2c3d/ppo/addition/real/seed-07"
-    found = _calibrate(cell.model_copy(update={"needs": (needed,)}), threads=1)
+    waiting = cell.model_copy(update={"needs": (needed,)})
+    found = _calibrate({cell.model: waiting}, threads=1)[cell.model]
     check_form(found.figures, Figures)
     assert found.stages == {}
     assert not any(tmp_path.iterdir())
