@@ -7,6 +7,9 @@ Every model of the panel trains on every calibration task under each setting of 
 task's scale) of the family that gains least, so that no family is favoured; the setting with the
 largest worth wins, ties going to the smaller values. Calibration tasks are never ranked.
 
+A track of chains has a choice for each kind of last stage: every chain of that kind trains under
+each setting, and the worth is of all of them.
+
 Where the budget is chosen too, the rate is constant, so that the first half of a curve is what
 half the iterations a grid point would have given. Under the winner the whole budget is kept if the
 family that gains least from the second half gains at least SECOND_HALF from it; else half would
@@ -32,6 +35,16 @@ from statistics import fmean
 
 
 @dataclass(frozen=True)
+class Choice:
+    """What is chosen at once: a setting of some conditions, for some recipes."""
+
+    grid: dict[str, tuple[str, ...]]
+    """Values by condition."""
+    recipes: tuple[str, ...] = ("ppo",)
+    """What trains under each setting."""
+
+
+@dataclass(frozen=True)
 class Design:
     """What was fixed before a track's pilot ran."""
 
@@ -40,8 +53,7 @@ class Design:
     tasks: tuple[str, ...]
     """Calibration tasks."""
     seeds: int
-    grid: dict[str, tuple[str, ...]]
-    """Values by condition."""
+    choices: tuple[Choice, ...]
     fixed: dict[str, str]
     """Conditions that differ from the track's: the larger of two budgets, whose first half is the
     smaller one, and evaluations no larger than the rule reads."""
@@ -49,12 +61,14 @@ class Design:
     """Whether half the budget may win."""
 
 
+RATES_OF_CHAINS = ("3e-6", "1e-5", "3e-5", "1e-4", "3e-4", "1e-3")
+"""Tried for each kind of last stage: equally many trials for all chains."""
 DESIGNS = {
     "mini": Design(
         panel=("tiny2-llama", "tiny2-mistral", "tiny2-gemma", "tiny2-granite-hybrid"),
         tasks=("letters", "list-ops"),
         seeds=1,
-        grid={"optimization.learning_rate": ("5e-5", "1e-4", "2e-4")},
+        choices=(Choice({"optimization.learning_rate": ("5e-5", "1e-4", "2e-4")}),),
         fixed={"evaluation.pass_draws": "0", "evaluation.retain": "[]"},
         budget=True,
     ),
@@ -62,10 +76,14 @@ DESIGNS = {
         panel=("tiny-llama", "tiny-qwen2", "tiny-mistral", "tiny-deepseek"),
         tasks=("modular", "letters"),
         seeds=2,
-        grid={
-            "optimization.learning_rate": ("3e-5", "1e-4", "3e-4"),
-            "optimization.epochs": ("1", "2"),
-        },
+        choices=(
+            Choice(
+                {
+                    "optimization.learning_rate": ("3e-5", "1e-4", "3e-4"),
+                    "optimization.epochs": ("1", "2"),
+                }
+            ),
+        ),
         fixed={"budget.iterations_per_point": "2"},
         budget=True,
     ),
@@ -73,7 +91,7 @@ DESIGNS = {
         panel=("tiny-llama-play",),
         tasks=("lookup", "calc"),
         seeds=1,
-        grid={"optimization.learning_rate": ("5e-5", "1e-4", "2e-4")},
+        choices=(Choice({"optimization.learning_rate": ("5e-5", "1e-4", "2e-4")}),),
         fixed={"evaluation.retain": "[]"},
         budget=False,
     ),
@@ -81,7 +99,22 @@ DESIGNS = {
         panel=("tiny-llama-play",),
         tasks=("guess", "relay-sum"),
         seeds=1,
-        grid={"optimization.learning_rate": ("5e-5", "1e-4", "2e-4")},
+        choices=(Choice({"optimization.learning_rate": ("5e-5", "1e-4", "2e-4")}),),
+        fixed={"evaluation.retain": "[]"},
+        budget=False,
+    ),
+    "preference": Design(
+        panel=("tiny2-llama", "tiny2-mistral"),
+        tasks=("modular", "letters"),
+        seeds=1,
+        choices=(
+            Choice({"preference.policy_learning_rate": RATES_OF_CHAINS}, ("rlhf", "rlvr")),
+            Choice(
+                {"preference.preference_learning_rate": RATES_OF_CHAINS},
+                ("sft-dpo", "iterative-dpo", "online-dpo"),
+            ),
+            Choice({"preference.imitation_learning_rate": RATES_OF_CHAINS}, ("bon", "sft-only")),
+        ),
         fixed={"evaluation.retain": "[]"},
         budget=False,
     ),
@@ -89,7 +122,7 @@ DESIGNS = {
         panel=("smollm2-135m-instruct", "gemma-3-270m", "qwen2.5-coder-0.5b-instruct"),
         tasks=("sequences@1.0.0",),
         seeds=1,
-        grid={"optimization.learning_rate": ("1e-4", "3e-4", "1e-3")},
+        choices=(Choice({"optimization.learning_rate": ("1e-4", "3e-4", "1e-3")}),),
         fixed={
             "evaluation.curve_every": "10",
             "evaluation.end_items": "64",
@@ -114,12 +147,19 @@ def main() -> None:
     parser.add_argument("--decide", action="store_true",
         help="leave out the runs that cannot change which setting wins")
     options = parser.parse_args()
-    design, rows = DESIGNS[options.track], []
-    for values in itertools.product(*design.grid.values()):
-        setting = dict(zip(design.grid, values, strict=True))
+    design = DESIGNS[options.track]
+    for choice in design.choices:
+        choose(options, design, choice)
+
+
+def choose(options: argparse.Namespace, design: Design, choice: Choice) -> None:
+    """Run every setting of a choice, and print what each is worth and which one wins."""
+    rows: list = []
+    for values in itertools.product(*choice.grid.values()):
+        setting = dict(zip(choice.grid, values, strict=True))
         least = max((row[2] for row in rows), default=-math.inf) if options.decide else -math.inf
         last = rows[-1][1] if rows else {}
-        found = run(options, design, setting, last, least)
+        found = run(options, design, choice.recipes, setting, last, least)
         gains = {model: fmean(map(_gain, records)) for model, records in found.items()}
         rows.append((setting, gains, min(gains.values()), found))
         print(line(design.panel, setting, gains), flush=True)
@@ -135,6 +175,7 @@ def main() -> None:
 def run(
     options: argparse.Namespace,
     design: Design,
+    recipes: tuple[str, ...],
     setting: dict[str, str],
     last: dict[str, float],
     least: float,
@@ -147,61 +188,76 @@ def run(
     name, found = "-".join(setting.values()), {}
 
     def doubt(model: str) -> tuple[bool, float]:
-        kept = all(path.exists() for path in places(options, design, name, model).values())
+        paths = places(options, design, recipes, name, model)
+        kept = all(path.exists() for path in paths.values())
         return not kept, last.get(model, math.inf)
 
     for model in sorted(design.panel, key=doubt):
-        found[model] = records(options, design, setting, name, model)
+        found[model] = records(options, design, recipes, setting, name, model)
         if fmean(map(_gain, found[model])) <= least:
             break
     return found
 
 
 def records(
-    options: argparse.Namespace, design: Design, setting: dict[str, str], name: str, model: str
+    options: argparse.Namespace,
+    design: Design,
+    recipes: tuple[str, ...],
+    setting: dict[str, str],
+    name: str,
+    model: str,
 ) -> list[dict]:
     """The records of one model under a setting: kept ones, else those of runs made now.
 
     Raises:
         SystemExit: a run is missing, whose reason stands above.
     """
-    kept = places(options, design, name, model)
-    if not all(path.exists() for path in kept.values()):
-        out = options.out / name
-        evaluate(options, design, setting, model, out)
-        for cell, path in kept.items():
-            made = next(out.glob(f"*/{model}@*/ppo/{cell}/record.json"), None)
-            if made is None:
-                raise SystemExit(
-                    f"{out}: {model} has no record of {cell}, so this setting cannot be judged. "
-                    "The reason stands above; the same command continues."
-                )
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(made.read_bytes())
+    kept = places(options, design, recipes, name, model)
+    out = options.out / name
+    for recipe in dict.fromkeys(recipe for (recipe, _), path in kept.items() if not path.exists()):
+        evaluate(options, design, recipe, setting, model, out)
+    for (recipe, cell), path in kept.items():
+        if path.exists():
+            continue
+        made = next(out.glob(f"*/{model}@*/{recipe}/{cell}/record.json"), None)
+        if made is None:
+            raise SystemExit(
+                f"{out}: {model} has no record of {recipe}, {cell}, so this setting cannot be "
+                "judged. The reason stands above; the same command continues."
+            )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(made.read_bytes())
     return [json.loads(path.read_text(encoding="utf-8")) for path in kept.values()]
 
 
 def places(
-    options: argparse.Namespace, design: Design, name: str, model: str
-) -> dict[str, Path]:
-    """Where the record of each cell of a model under a setting is kept."""
-    seeds = range(design.seeds)
-    names = [task.split("@")[0] for task in design.tasks]
-    cells = [f"{name}/real/seed-{seed:02d}" for name in names for seed in seeds]
-    kept = options.records / options.track / name / model
-    return {cell: kept / f"{cell.replace('/', '-')}.json" for cell in cells}
+    options: argparse.Namespace, design: Design, recipes: tuple[str, ...], name: str, model: str
+) -> dict[tuple[str, str], Path]:
+    """Where the record of each recipe and cell of a model under a setting is kept."""
+    kept, found = options.records / options.track / name / model, {}
+    for recipe, task, seed in itertools.product(recipes, design.tasks, range(design.seeds)):
+        cell = f"{task.split('@')[0]}/real/seed-{seed:02d}"
+        of = "" if recipe == "ppo" else f"{recipe}-"
+        found[recipe, cell] = kept / f"{of}{cell.replace('/', '-')}.json"
+    return found
 
 
 def evaluate(
-    options: argparse.Namespace, design: Design, setting: dict[str, str], model: str, out: Path
+    options: argparse.Namespace,
+    design: Design,
+    recipe: str,
+    setting: dict[str, str],
+    model: str,
+    out: Path,
 ) -> None:
-    """Train one model under one setting."""
+    """Train one model by one recipe under one setting."""
     changed = design.fixed | setting
     subprocess.run(
         [
             *(sys.executable, "-m", "crlbench", "evaluate", "--quiet", "--no-progress"),
-            *("--model", model, "--track", options.track, "--tasks", ",".join(design.tasks)),
-            *("--seeds", str(design.seeds), "--logger", "none", "--out", str(out)),
+            *("--model", model, "--recipe", recipe, "--track", options.track),
+            *("--tasks", ",".join(design.tasks), "--seeds", str(design.seeds)),
+            *("--logger", "none", "--out", str(out)),
             *(part for pair in changed.items() for part in ("--set", "=".join(pair))),
         ],
         check=False,  # a run that fails by rule is a result: its gain counts

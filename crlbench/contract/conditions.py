@@ -145,6 +145,9 @@ LABELLER = (
 """How a labeller is written."""
 
 
+RATE_OF_ALL = "without it, optimization.learning_rate"
+
+
 class Preference(_Frozen):
     """What a chain of stages learns from, and which stages all contenders share."""
 
@@ -164,6 +167,23 @@ class Preference(_Frozen):
         description="B_F, budget of all stages of a chain in forward tokens of its policy; where "
         "it is stated, chains are ranked by what they captured over charged FLOPs",
     )
+    policy_learning_rate: float | None = added(
+        None, gt=0, description=f"of last stages of the kind policy; {RATE_OF_ALL}"
+    )
+    preference_learning_rate: float | None = added(
+        None, gt=0, description=f"of last stages of the kind preference; {RATE_OF_ALL}"
+    )
+    imitation_learning_rate: float | None = added(
+        None, gt=0, description=f"of last stages of the kind imitation; {RATE_OF_ALL}"
+    )
+    distill_learning_rate: float | None = added(
+        None, gt=0, description=f"of last stages of the kind distill; {RATE_OF_ALL}"
+    )
+
+    def rate_of(self, kind: str) -> float | None:
+        """The learning rate of a last stage of a kind; None: that of the track."""
+        rate: float | None = getattr(self, f"{kind}_learning_rate")
+        return rate
 
     def __hash__(self) -> int:
         return hash(canonical_json(self.model_dump(mode="json")))
@@ -225,6 +245,14 @@ class Conditions(_Frozen):
                 "are exchanged between starts"
             )
         return self
+
+    def of_last_stage(self, kind: str) -> Conditions:
+        """What the last stage of a chain trains under: its kind may have its learning rate."""
+        rate = self.preference and self.preference.rate_of(kind)
+        if not rate:
+            return self
+        optimization = self.optimization.model_copy(update={"learning_rate": rate})
+        return self.model_copy(update={"optimization": optimization})
 
     def values(self) -> dict[str, Any]:
         """Every condition by its dotted name, also those that the fingerprint leaves out."""

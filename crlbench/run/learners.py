@@ -97,6 +97,12 @@ def load_recipe(cell: Cell) -> BaseRecipe:
     return recipe.recipe if isinstance(recipe, Chain) else recipe
 
 
+def _trained_under(cell: Cell, conditions: Conditions) -> Conditions:
+    """The conditions of a run in its real arm: chains may have a learning rate of their own."""
+    recipe = from_config(cell.recipe_config)
+    return conditions.of_last_stage(recipe.last.kind) if isinstance(recipe, Chain) else conditions
+
+
 def _paid(collector: Collector, inputs: Inputs) -> Collector:
     """A collector whose completions of training another one pays, where there is one."""
     if inputs.payer is None:
@@ -141,7 +147,7 @@ def make_module(
         inputs,
         build=build,
         collector=_paid(collector_of(task, subject.reader, conditions, cell.device), inputs),
-        conditions=conditions_under(cell.arm, conditions),
+        conditions=conditions_under(cell.arm, _trained_under(cell, conditions)),
         seed=seed,
         ranks=ranks,
     )

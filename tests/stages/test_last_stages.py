@@ -175,3 +175,16 @@ def test_one_reward_model_for_all_seeds_is_that_of_the_first_and_opens_the_divis
     assert same == [False, True, True]
     assert [stage.key for stage in first.lineage[1:]] == [s.key for s in second.lineage[1:]]
     assert "lineage" not in " ".join(audit(tmp_path))
+
+
+@pytest.mark.slow
+def test_a_last_stage_trains_at_the_rate_of_its_kind(tmp_path: Path) -> None:
+    def curve(name: str, setting: str) -> list[float]:
+        out = tmp_path / setting
+        record = run(plan_in(out, name, (setting, "3e-4"))[0])
+        assert record.fingerprint.leaves[f"conditions.{setting}"] == 3e-4
+        return [float(value) for value in record.health["margin"]]
+
+    at_its_own = curve("sft-dpo", "preference.preference_learning_rate")
+    assert at_its_own == curve("sft-dpo", "optimization.learning_rate")
+    assert at_its_own != curve("sft-dpo", "preference.policy_learning_rate")
