@@ -32,6 +32,7 @@ def kl(a: Tensor, b: Tensor) -> Tensor:
     return (a.exp() * (a - b)).sum(1)
 
 
+@pytest.mark.slow
 def test_a_bandit_ends_at_the_softmax_of_what_it_pays() -> None:
     """`counting` cut to one token: tables for policy and critics, actions drawn from the policy."""
     paid = rewards_of_every_token()

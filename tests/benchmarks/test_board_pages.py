@@ -63,6 +63,7 @@ def stored(board: Path) -> Stored:
     return found
 
 
+@pytest.mark.slow
 def test_a_board_with_fewer_designs_says_what_is_missing(stored: Stored) -> None:
     text = block("status", stored)
     assert text.startswith("**Not complete yet: 3 of 8 designs.**")
@@ -153,6 +154,7 @@ def test_the_pages_of_this_checkout_ask_for_tables_that_there_are(name: str) -> 
     assert board_pages.EMPTY in board_pages.filled(page, None)
 
 
+@pytest.mark.slow
 def test_nobody_looks_at_the_study_before_its_last_run(
     board: Path, docs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

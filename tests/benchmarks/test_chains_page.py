@@ -10,6 +10,7 @@ import pytest
 from crlbench.errors import UsageError
 
 
+@pytest.mark.slow
 def test_the_page_is_that_of_the_stored_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

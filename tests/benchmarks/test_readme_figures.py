@@ -23,6 +23,7 @@ def test_the_readme_and_its_picture_are_those_of_the_results() -> None:
     assert f"]({PICTURE.relative_to(README.parent)})" in readme_figures.read(README)
 
 
+@pytest.mark.slow
 def test_the_picture_has_a_line_for_each_model_and_task(stored: Stored) -> None:
     lines = readme_figures.compute_lines(stored.runs)
     picture = readme_figures.draw_curves(stored.runs)

@@ -167,6 +167,7 @@ def test_points_of_a_grid_have_boards_of_their_own() -> None:
     assert len({arm.run for arm in (comparison.base, *comparison.arms)}) == 11
 
 
+@pytest.mark.slow
 def test_a_grid_beside_flips_is_a_comparison_of_its_own(tmp_path: Path) -> None:
     grid = tmp_path / "grid.toml"
     grid.write_text('[[arm]]\nname = "two passes"\nset = { "optimization.epochs" = 2 }\n'
@@ -178,6 +179,7 @@ def test_a_grid_beside_flips_is_a_comparison_of_its_own(tmp_path: Path) -> None:
     assert sensitivity.arms[1].recipe == "grpo+clip.high=0.3"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arm", "message"),
     [
@@ -254,6 +256,7 @@ def test_the_study_of_chains_has_eight_contenders_that_run_once() -> None:
     assert len({plan.body["fingerprint"] for plan in found.plans}) == 1
 
 
+@pytest.mark.slow
 def test_the_study_of_turns_changes_one_part_at_a_time() -> None:
     found = designed("--study", str(STUDIES / "step-token.toml"))
     parts = {c.name: {change.field for arm in c.arms for change in arm.changes}

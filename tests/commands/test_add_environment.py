@@ -33,6 +33,7 @@ def test_it_keeps_every_rule_as_it_stands(added: Path, capsys: pytest.CaptureFix
     assert "my-game 0.1.0: keeps every rule" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_its_own_tests_pass_and_can_fail(added: Path) -> None:
     test = added / "tests" / "tasks" / "test_my_game.py"
     broken = added / "tests" / "tasks" / "test_broken.py"

@@ -173,6 +173,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", REFUSED)
 def test_a_model_of_no_use_is_refused_and_nothing_written(
     online: Online, spec: str, tmp_path: Path
@@ -440,6 +441,7 @@ def test_a_taken_slug_is_refused_before_anything_is_read(tmp_path: Path, capsys:
     assert "model 'tiny-llama' exists already in" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_local_model_is_displayed_by_its_slug_and_every_guess_is_named(
     tmp_path: Path, capsys: OUTPUT
 ) -> None:

@@ -37,6 +37,7 @@ def test_an_added_task_keeps_every_rule_as_it_stands(
     assert "my-spread 0.1.0: keeps every rule" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_its_own_tests_pass_and_can_fail(added: Path) -> None:
     test = added / "tests" / "tasks" / "test_my_spread.py"
     call = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(test)]

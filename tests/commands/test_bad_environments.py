@@ -257,6 +257,7 @@ def test_a_step_that_changes_calls_of_tools_is_caught() -> None:
     assert [changed for _, changed in steps(spoiled, cases)] == [["step"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -282,6 +283,7 @@ def test_a_context_too_small_for_the_longest_episode_is_refused(
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 def test_a_template_that_drops_calls_of_tools_is_refused(tmp_path: Path, capsys: Out) -> None:
     template = DROPS.replace("<|im_end|>", "<eos>")  # a token of this model
     model = write_checkpoint(tmp_path / "drops", chat_template=template)
@@ -292,6 +294,7 @@ def test_a_template_that_drops_calls_of_tools_is_refused(tmp_path: Path, capsys:
     assert "[calls]" in message and not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 def test_a_program_leaves_with_the_code_of_a_broken_rule(source: Path, tmp_path: Path) -> None:
     """As a shell meets it."""
     folder = written(source, tmp_path, PLAYED["a text leaves the process"][1])

@@ -55,6 +55,7 @@ def test_all_designs_of_a_board_in_text(runs: Path, capsys: pytest.CaptureFixtur
     assert "grpo" not in out
 
 
+@pytest.mark.slow
 def test_the_json_has_every_number(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = call(capsys, runs, "--designs", "tiny-llama", "tiny-qwen2", "--json")
     found = json.loads(out)
@@ -72,6 +73,7 @@ def test_the_json_has_every_number(runs: Path, capsys: pytest.CaptureFixture[str
     assert 0 <= designs["spread"]["share"] <= 1
 
 
+@pytest.mark.slow
 def test_one_axis_and_a_folder_of_a_board(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (board,) = runs.iterdir()
     code, out, _ = call(capsys, runs, "--designs", str(board), "--axis", "stability", "--json")
@@ -79,6 +81,7 @@ def test_one_axis_and_a_folder_of_a_board(runs: Path, capsys: pytest.CaptureFixt
     assert len(json.loads(out)["entries"]) == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "head"), [("d.md", "# Designs of"), ("d.html", "<!doctype html>")]
 )

@@ -145,6 +145,7 @@ def test_a_stage_begins_with_the_weights_of_the_stage_before(board: Board, tmp_p
     assert record.curve[0].score != plain.curve[0].score
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("recipe", "extra", "changed", "message"),
     [

@@ -108,6 +108,7 @@ def assert_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], message: 
     assert not (tmp_path / "runs").exists() and not (tmp_path / "home").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lines", "recipe", "changed", "code", "message"),
     [
@@ -223,6 +224,7 @@ def test_stages_of_a_chain_learn_from_a_file_and_verify_makes_them_again(
     assert "equal to the last bit" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_floor_imitates_the_demonstrations_of_a_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -235,6 +237,7 @@ def test_the_floor_imitates_the_demonstrations_of_a_file(
     assert cli.main(["verify", str(folder), "--recompute-only"]) == 0
 
 
+@pytest.mark.slow
 def test_a_stage_alone_takes_the_pairs_of_a_file_and_samples_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -250,6 +253,7 @@ def test_a_stage_alone_takes_the_pairs_of_a_file_and_samples_none(
     assert f"  chosen: {first['chosen']}\n  rejected: {first['rejected']}" in text
 
 
+@pytest.mark.slow
 def test_a_dry_run_counts_the_lines_of_a_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -52,6 +52,7 @@ def test_a_stage_runs_with_what_it_reads_and_is_made_once(
     assert before == {path: path.stat().st_mtime_ns for path in made.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
@@ -173,6 +174,7 @@ def test_a_recipe_without_stages_has_none_to_run(capsys: pytest.CaptureFixture[s
     assert "recipe 'ppo' is no chain and has no stages" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_stage_that_breaks_a_rule_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

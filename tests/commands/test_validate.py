@@ -41,6 +41,7 @@ def spoil(path: Path, line: int, old: str, new: str) -> None:
     path.write_text("".join(lines))
 
 
+@pytest.mark.slow
 def test_a_sound_task_keeps_every_rule(folder: Path, capsys: Out) -> None:
     assert validate(str(folder)) == 0
     printed = capsys.readouterr().out

@@ -85,6 +85,7 @@ ATTACKS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
 def test_no_attack_reaches_anything(
     tmp_path: Path, marks: Path, place: str, capfd: pytest.CaptureFixture[str]
@@ -157,6 +158,7 @@ ENDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ENDS)
 @pytest.mark.parametrize("place", ["import", "verify"])
 def test_code_that_ends_or_never_ends_is_a_finding(name: str, place: str) -> None:
@@ -319,6 +321,7 @@ def test_a_service_that_is_none_is_refused(request_: dict[str, Any]) -> None:
     assert services.give(request_).keys() == {"refused"}
 
 
+@pytest.mark.slow
 def test_programs_are_judged_for_confined_code_and_not_by_it() -> None:
     own = code(
         "from crlbench.reward.sandbox import Sandbox\n"
@@ -382,6 +385,7 @@ def test_a_library_sees_no_home_and_no_network(tmp_path: Path) -> None:
     assert done.stdout == "[[], [], True, 1]\n", done.stderr
 
 
+@pytest.mark.slow
 def test_code_lives_once_for_many_questions_and_again_in_a_fork() -> None:
     own = code(
         "COUNT = []\ndef verify(text, answer):\n    COUNT.append(1)\n    return len(COUNT) / 9"
@@ -399,6 +403,7 @@ def test_code_lives_once_for_many_questions_and_again_in_a_fork() -> None:
     assert own.ask("verdicts", "verify", [["", ""]]) == [3 / 9]
 
 
+@pytest.mark.slow
 def test_a_room_ends_with_all_that_is_in_it() -> None:
     with Room() as own:
         held_open = Code(b"def verify(t, a): return 1.0", Path("task.py"), own)

@@ -103,6 +103,7 @@ def fingerprint(home: Path, track: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_an_entry_is_checked_under_the_version_that_it_states(entry: Path, kept: Path) -> None:
     """It is new here: what is new is checked without a gap, or refused."""
     code, printed = checked(entry, kept, "validate")

@@ -70,6 +70,7 @@ def test_a_new_archive_brings_what_stood(published: Path) -> None:
     assert archived_in(published) == ""
 
 
+@pytest.mark.slow
 def test_a_new_archive_of_what_never_stood_is_refused(published: Path) -> None:
     run(published, "archive", "track", "nano")
     track = published / OLD / "leaderboard" / "tracks" / "nano.toml"
@@ -152,6 +153,7 @@ def test_what_a_merged_branch_went_through_was_never_published(published: Path) 
     assert "is no state in which track 'nano' 1 was published" in archived_in(published)
 
 
+@pytest.mark.slow
 def test_an_archive_of_a_later_task_under_the_same_track_is_refused(published: Path) -> None:
     """The state stood, after somebody had raised the task alone."""
     run(published, "archive", "track", "nano")
@@ -247,6 +249,7 @@ def test_a_task_of_a_published_track_rises_once_it_is_archived(later: Path) -> N
     assert "now raise the version of the tracks that hold it: nano@1" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_task_of_no_published_track_rises_freely(later: Path) -> None:
     track_at(later, 0)
     done = frozen_in(later)
@@ -270,6 +273,7 @@ def test_the_last_commit_says_what_is_published(published: Path) -> None:
     assert "raise the version of the tracks" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_track_rises_with_its_task(published: Path) -> None:
     run(published, "archive", "track", "nano")
     changed_task(published)
@@ -313,6 +317,7 @@ def test_drafts_rise_freely(published: Path, draft: str) -> None:
     assert not check_tracks(changes_since("base", published))
 
 
+@pytest.mark.slow
 def test_a_track_is_archived_with_the_tasks_that_it_was_published_with(published: Path) -> None:
     """By the commit that published it."""
     changed_task(published)
@@ -334,6 +339,7 @@ def head(root: Path) -> str:
     return done.stdout[:12]
 
 
+@pytest.mark.slow
 def test_stored_results_say_which_tasks_a_track_has(entry: Path, later: Path) -> None:
     """Outside of git nothing else does."""
     run(later.parent, "freeze", str(later / "tasks" / "addition"), "--bump")
@@ -344,6 +350,7 @@ def test_stored_results_say_which_tasks_a_track_has(entry: Path, later: Path) ->
     assert f"was published with other tasks ({place}): addition 1.0.0 (not 2.0.0)" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["track", "task"])
 def test_what_is_not_committed_is_not_archived(published: Path, kind: str) -> None:
     """Who raised the version first would archive the new one."""

@@ -176,6 +176,7 @@ def rare(make: Callable[[Path], str], words: list[str]) -> Any:
     return pytest.param(make, words, marks=pytest.mark.slow)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "words"),
     [

@@ -153,6 +153,7 @@ def test_a_slow_entry_has_its_time_and_leaves_nothing_running(
     assert not running(int(mark.read_text()))
 
 
+@pytest.mark.slow
 def test_the_batch_ends_with_what_it_has(
     checkout: Path, entry: Path, other: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:

@@ -48,6 +48,7 @@ def test_what_stood_is_not_checked_any_more(
         assert "track nano version 1 cannot be checked here: this checkout has" in printed
 
 
+@pytest.mark.slow
 def test_what_is_new_is_refused(
     repository: Path, entry: Path, other: Path, later_home: Path
 ) -> None:

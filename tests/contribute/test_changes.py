@@ -85,6 +85,7 @@ def test_one_kind_at_a_time() -> None:
     assert "models and tasks" in check_kinds(["models", "tasks"])[0]
 
 
+@pytest.mark.slow
 def test_a_new_entry_is_welcome(repository: Path, home: Path, other: Path, tmp_path: Path) -> None:
     shutil.copytree(other, place(repository, other))
     comment = tmp_path / "comment.md"

@@ -44,6 +44,7 @@ def ranked(tmp_path: Path) -> Path:
     return root
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("author", "code", "words"),
     [

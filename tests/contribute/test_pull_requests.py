@@ -183,6 +183,7 @@ def a_task_of_a_published_track_is_raised_alone(root: Path, entry: Path) -> None
     run(root, "freeze", "addition", "--bump")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PULL_REQUESTS)
 def test_a_pull_request_is_caught(
     name: str, repository: Path, home: Path, entry: Path

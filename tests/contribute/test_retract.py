@@ -46,6 +46,7 @@ def typed(
     return crlbench("leaderboard", "retract", entry, *flags, cwd=root)
 
 
+@pytest.mark.slow
 def test_a_retracted_entry_stays_readable_and_does_not_rank(
     repository: Path, home: Path, entry: Path, other: Path, tmp_path: Path
 ) -> None:
@@ -191,6 +192,7 @@ def test_nothing_is_taken_back_twice(repository: Path, entry: Path) -> None:
     assert len(read_retractions(repository / "leaderboard")) == 3
 
 
+@pytest.mark.slow
 def test_a_retracted_entry_takes_no_more_runs_and_verify_says_it(
     repository: Path, home: Path, entry: Path, run_folder: Path, tmp_path: Path
 ) -> None:

@@ -36,6 +36,7 @@ FORGED = (
 """Of every kind one that the version's own track and tasks, or the runs alone, must catch."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORGED)
 def test_a_forged_entry_of_an_archived_version_is_caught(
     name: str, entry: Path, kept: Path, tmp_path: Path
@@ -144,13 +145,14 @@ EVALUATE = ("evaluate", "--model", "tiny-llama", "--dry-run", "--track")
 ABLATE = ("ablate", "--model", "tiny-llama", "--flip", "kl=none", "--dry-run", "--track")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "asked"),
     [
-        pytest.param(EVALUATE, NANO, marks=pytest.mark.slow),
-        pytest.param((*EVALUATE, "nano", "--tasks"), ADDITION, marks=pytest.mark.slow),
-        pytest.param(ABLATE, NANO, marks=pytest.mark.slow),
-        pytest.param((*ABLATE, "nano", "--tasks"), ADDITION, marks=pytest.mark.slow),
+        (EVALUATE, NANO),
+        ((*EVALUATE, "nano", "--tasks"), ADDITION),
+        (ABLATE, NANO),
+        ((*ABLATE, "nano", "--tasks"), ADDITION),
         (("evaluate", "--print-config", "--track"), NANO),
         (("evaluate", "--print-config", "--track", "nano", "--tasks"), ADDITION),
         (("fingerprint", "--track"), NANO),

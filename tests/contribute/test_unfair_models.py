@@ -29,6 +29,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_command_names_rule_and_file(
@@ -42,6 +43,7 @@ def test_a_command_names_rule_and_file(
     assert not (tmp_path / "runs").exists() and not (tmp_path / "here").exists()
 
 
+@pytest.mark.slow
 def test_doctor_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = unfair_frames.write(tmp_path / "m", NAMES[0])
     typed = ["doctor", "--model", str(model), "--offline", "--home", str(tmp_path / "home")]

@@ -146,6 +146,7 @@ def test_batches_are_those_that_evaluations_decode() -> None:
         assert batch(count, draws, vocabulary, 7, 8).rows == largest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("track", ["mini", "small"])
 def test_lengths_by_bytes_are_on_the_safe_side(track: str) -> None:
     catalog = Catalog()

@@ -76,6 +76,7 @@ def marks(cells: tuple[Cell, ...], name: str) -> list[str]:
     return [(Path(cell.folder) / name).read_text() for cell in cells]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [False, True])
 def test_workers_are_forked_after_the_loading(
     plan_of: PlanOf, kept: bool, monkeypatch: pytest.MonkeyPatch

@@ -133,6 +133,7 @@ def test_a_changed_byte_of_the_weights_is_found(entry: Path, capsys: Out) -> Non
     assert "was changed: its sha256 is" in found["weights"]["problems"][0]
 
 
+@pytest.mark.slow
 def test_a_tokenizer_that_loses_text_is_found(entry: Path, capsys: Out) -> None:
     path = entry.parent / "tiny" / "tiny-llama" / "tokenizer.json"
     data = json.loads(path.read_text())
@@ -173,6 +174,7 @@ def test_offline_nothing_is_silently_taken_for_kept(capsys: Out) -> None:
     assert f"not run: {waiting} (default" in first
 
 
+@pytest.mark.slow
 def test_what_full_asks_for_and_is_not_here_leaves_with_6(capsys: Out) -> None:
     assert validate(MODELS / "qwen3-0.6b.toml", "--full") == 6
     assert re.search("not run +log-probs", capsys.readouterr().out)

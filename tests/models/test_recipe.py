@@ -137,6 +137,7 @@ def test_a_further_pretraining_needs_the_entry_of_its_design(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short_schedule")
 def test_moments_are_those_of_a_pretraining(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -40,6 +40,7 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) 
     return captured.out if code == 0 else captured.err
 
 
+@pytest.mark.slow
 def test_a_comparison_of_stored_results_is_that_of_the_command(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -58,6 +59,7 @@ def test_a_comparison_of_stored_results_is_that_of_the_command(
     assert f"{frame.dtypes['more_seeds']} {frame.dtypes['low']}" == "Int64 float64"
 
 
+@pytest.mark.slow
 def test_text_page_and_choices_are_those_of_the_command(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -76,6 +78,7 @@ def test_a_cell_shows_every_pair_with_its_verdict(runs: Path) -> None:
     assert "<script" not in found._repr_html_() and "<style" not in found._repr_html_()
 
 
+@pytest.mark.slow
 def test_unequal_entries_are_refused_as_the_command_does(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -75,6 +75,7 @@ def test_a_dry_run_has_the_plan_of_the_command_and_writes_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_runs_that_are_missing_are_an_error_and_are_continued(model: Path, tmp_path: Path) -> None:
     with pytest.raises(Incomplete, match="0 of 1 run done; the same command continues"):
         call(model, tmp_path, max_hours=1e-7)

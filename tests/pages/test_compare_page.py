@@ -38,6 +38,7 @@ def page(pair: Comparison) -> str:  # noqa: F811
     return render_comparison(pair)
 
 
+@pytest.mark.slow
 def test_structure_and_no_outside_reference(page: str):
     reader = parsed(page)
     assert page.startswith("<!doctype html>") and reader.tags.count("h1") == 1

@@ -45,6 +45,7 @@ def words(comparison: Comparison) -> list[str]:
     return [re.sub(r"\s+", " ", text) for text in texts]
 
 
+@pytest.mark.slow
 def test_every_format_names_what_is_compared(pair: Comparison) -> None:
     for text in words(pair):
         assert "has a higher Λ_new than a run of" in text and "has a higher Λ than" not in text

@@ -80,6 +80,7 @@ def test_the_page_says_what_was_known_before(page: str, board: Board) -> None:
                 assert f"{task} {part.split.upper()} {pairs}" in text
 
 
+@pytest.mark.slow
 def test_the_page_says_what_labels_taught_and_what_failures_rest_on(
     page: str, board: Board
 ) -> None:

@@ -111,6 +111,7 @@ def test_stability_shows_its_shares_and_what_they_are_made_of(text: str, board: 
     assert "1 of 5" in text and "geometric mean" in text
 
 
+@pytest.mark.slow
 def test_a_task_without_learning_is_said_not_drawn(tmp_path: Path):
     html, found = page_of(tmp_path, Plan(slope=0.0, seeds=5, items=64))
     ratings = {task.rating for task in found.entries[0].stability.tasks.values()}
@@ -287,6 +288,7 @@ def test_samples_stand_side_by_side_with_how_many_changed(text: str):
     assert "After 10,240 completions" in text
 
 
+@pytest.mark.slow
 def test_entries_that_rank_have_tiers_and_the_rest_is_said(tmp_path: Path):
     plans = [
         replace(SMALL, model=name, display_name=name, slope=slope, placebo=3)

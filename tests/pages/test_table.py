@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from crlbench.pages import words
@@ -74,6 +75,7 @@ def test_report_never_imports_torch_or_the_upper_rooms():
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_the_verdict_of_one_entry_and_of_two(tmp_path: Path):
     strong = Plan(model="strong", slope=2.0, items=16, track_version=1, placebo=3)
     weak = replace(strong, model="weak", slope=0.2)

@@ -49,6 +49,7 @@ def plain(page: str) -> str:
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", page)))
 
 
+@pytest.mark.slow
 def test_it_ranks_nothing(board: Board, tmp_path: Path) -> None:
     with_it = next(e for e in board.entries if e.model.startswith("tiny-llama"))
     assert with_it.standing == "provisional" and with_it.wrong.n == 3

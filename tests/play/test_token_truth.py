@@ -101,6 +101,7 @@ def assert_played_truly(model: Any, seats: Table, plans: Sequence[Plan], seed: i
 POLICY = policy_of()
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(st.lists(PLANS, min_size=1, max_size=3), st.integers(0, 2**31))
 @example([LONG], 0)
@@ -127,6 +128,7 @@ def bundled() -> list[Any]:
     return [n if n in at_once else pytest.param(n, marks=pytest.mark.slow) for n in names]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", bundled())
 def test_every_bundled_model(name: str) -> None:
     """As they are, but for more tokens that end a turn: views of no form that they know."""

@@ -98,6 +98,7 @@ def test_values_teach_every_layer_in_full_fine_tuning(name):
     assert not left
 
 
+@pytest.mark.slow
 @every_architecture
 def test_an_adapter_learns_in_every_layer_and_leaves_head_and_routers_alone(name):
     start = toy_named(name)

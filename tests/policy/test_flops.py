@@ -106,6 +106,7 @@ def counted(policy: Policy, shared: bool = True) -> tuple[int, int]:
     return forward.get_total_flops(), backward.get_total_flops()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DENSE)
 def test_a_dense_model_plain_and_shared(name: str) -> None:
     policy = Policy(backbone(name).requires_grad_(True), value_head=False)
@@ -219,6 +220,7 @@ def twice(policy: Policy, shared: bool) -> tuple[int, int]:
     return traced.get_total_flops(), multiplied.get_total_flops()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*DENSE, "tiny-granite-hybrid"])
 def test_a_product_with_a_hessian_costs_six_passes_and_its_graph_three(name: str) -> None:
     policy = Policy(backbone(name).requires_grad_(True), value_head=False)

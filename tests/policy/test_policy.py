@@ -219,6 +219,7 @@ def test_values_start_at_zero_and_reach_the_trunk():
     assert policy.backbone.get_input_embeddings().weight.grad.abs().sum() > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adapter", [None, LORA])
 def test_the_reference_stays_the_start_model(adapter):
     torch.manual_seed(0)

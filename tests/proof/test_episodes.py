@@ -83,6 +83,7 @@ def test_a_run_keeps_its_episodes(played: Facts, confined: bool) -> None:
     assert all(turn["tokens"] > 0 and turn["observation"] for turn in turns)
 
 
+@pytest.mark.slow
 def test_a_run_stores_what_it_scored_blind(played: Facts, folder: Path) -> None:
     """Both ends, as the conditions ask; a changed number is found, and the share is published."""
     stored = played.record.splits[BLIND]

@@ -101,6 +101,7 @@ def test_helpers_stand_behind_what_must_stand_first(source: str, first: str) -> 
         assert names["x"] == 1 and "math" in names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("form", "text"),
     [

@@ -52,6 +52,7 @@ SAID = st.builds(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(st.lists(SAID, max_size=4))
 def test_a_transcript_is_read_back_as_it_was(said: list[Said]) -> None:
     text = transcript(said)

@@ -80,6 +80,7 @@ def box(inner: str) -> str:
     return f"\\boxed{{{inner}}}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("gold", "given"), EQUAL)
 def test_equal_answers_are_paid(gold: str, given: str) -> None:
     assert equivalent(f"So it is {box(given)}.", box(gold)) == 1.0

@@ -53,6 +53,7 @@ def test_foreign_groups_are_those_that_no_english_number_looks_like() -> None:
     assert join_spaced("10 000") == "10000" and join_spaced("1 2 3") == "1 2 3"
 
 
+@pytest.mark.slow
 def test_a_guard_knows_the_grammar_of_the_number_it_guards() -> None:
     """Groups of zeros, and digits behind the base of a logarithm, are no broken numbers."""
     for text in (

@@ -51,6 +51,7 @@ def test_outcome_and_process_are_compared_with_paired_seeds() -> None:
     assert base.body["seeds"] == process.body["seeds"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -72,6 +73,7 @@ def test_evaluate_refuses_at_the_start(
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

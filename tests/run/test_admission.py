@@ -202,6 +202,7 @@ def trained(folder: Path) -> None:
     save_file({"weight": torch.zeros(1, 32)}, folder / "value_head.safetensors")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PASSES)
 def test_an_honest_folder_is_loaded(name: str, tmp_path: Path) -> None:
     family, change = PASSES[name]

@@ -44,6 +44,7 @@ def test_control_arms_have_three_seeds_at_most() -> None:
     assert [seeds_of(arm, 2) for arm in ARMS] == [2, 2, 2, 2, 2]
 
 
+@pytest.mark.slow
 def test_every_arm_is_planned_run_and_recorded(trained_arms: Path) -> None:
     plan = json.loads((trained_arms / "plan.json").read_text())
     assert plan["arms"] == {"real": 2, "placebo": 2, "mode": 2, "stress": 2, "wrong": 2}

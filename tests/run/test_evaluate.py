@@ -190,15 +190,10 @@ def test_what_follows_from_the_record_is_written_again(
     assert read_attempts(copied.parents[2]).discarded == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    [
-        "items.npz",
-        pytest.param("digests.jsonl", marks=pytest.mark.slow),
-        pytest.param("samples.jsonl.zst", marks=pytest.mark.slow),
-        pytest.param("policy.safetensors", marks=pytest.mark.slow),
-        pytest.param("record.json", marks=pytest.mark.slow),
-    ],
+    ["items.npz", "digests.jsonl", "samples.jsonl.zst", "policy.safetensors", "record.json"],
 )
 def test_what_follows_from_nothing_is_refused_by_name(
     model: Path, copied: Path, name: str, capsys: pytest.CaptureFixture[str]

@@ -75,6 +75,7 @@ def fetch_doubles(catalog: Path, *more: str) -> tuple[str, ...]:
     return ("fetch", "--task", "doubles", "--catalog", str(catalog), "--from", published, *more)
 
 
+@pytest.mark.slow
 @needs_setpriv
 @pytest.mark.parametrize("home", [None, "", "relative"])
 def test_without_a_home_what_needs_none_works(home: str | None, open_folder: Path) -> None:

@@ -45,6 +45,7 @@ def run(private: Path, *arguments: str) -> int:
     return cli.main(["probe", "addition", "--catalog", str(private), *SMALL, *arguments])
 
 
+@pytest.mark.slow
 def test_counts_are_those_of_the_same_draws_made_one_by_one(
     private: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -309,6 +310,7 @@ def test_a_model_that_learned_the_published_items_by_heart_is_found(
     assert all(found["tiny-llama", level]["finding"] == "" for level in (1, 2, 3))
 
 
+@pytest.mark.slow
 def test_without_a_download_the_bundled_models_are_asked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

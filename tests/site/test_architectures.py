@@ -105,6 +105,7 @@ def test_a_field_that_one_lacks_counts_where_it_switches_something_on(zoo: Zoo):
     assert (neox["attention_bias"].before, neox["attention_bias"].after) == ("no", "yes")
 
 
+@pytest.mark.slow
 def test_a_tie_of_all_is_told_as_one(tmp_path: Path):
     names = ("tiny-llama", "tiny-qwen2", "tiny-mistral")
     plans = [

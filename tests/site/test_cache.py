@@ -389,6 +389,7 @@ def test_parts_that_do_not_fit_together_are_computed_again_with_a_sentence(
     assert building.build(again) == cold and said == [sentence]
 
 
+@pytest.mark.slow
 def test_an_error_of_the_build_itself_is_no_fault_of_the_cache(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -425,6 +426,7 @@ def test_results_that_are_none_are_not_taken(tmp_path: Path, content: bytes) -> 
     assert read_known(cache, "results-of-two").get("one", int) == 1
 
 
+@pytest.mark.slow
 def test_what_no_build_used_for_long_is_removed(cache: Cache) -> None:
     old, young = cache.folder / "old.parcel", cache.folder / "young.parcel"
     other = cache.folder / "thesis.txt"

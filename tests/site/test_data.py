@@ -35,6 +35,7 @@ def placed(site: Site) -> Mapping[str, bytes]:
     return build(replace(site, url=URL))
 
 
+@pytest.mark.slow
 def test_downloads_are_what_the_command_writes(
     results: Path, site: Site, files: Mapping[str, bytes], tmp_path: Path
 ) -> None:
@@ -78,6 +79,7 @@ def test_the_citation_is_valid_and_the_page_has_the_same() -> None:
         assert f"{{{value}}}" in shown
 
 
+@pytest.mark.slow
 def test_the_feed_has_an_item_for_each_dated_entry(
     site: Site, files: Mapping[str, bytes], placed: Mapping[str, bytes]
 ) -> None:

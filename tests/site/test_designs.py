@@ -59,6 +59,7 @@ def folder(files: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory) ->
     return place
 
 
+@pytest.mark.slow
 def test_a_row_of_the_board_is_a_design(site: Site, files: dict[str, bytes]) -> None:
     text, page = text_of(files, "index.html"), files["index.html"].decode()
     assert page.count('<tr role="row" data-name=') == 3 * len(DESIGNS)

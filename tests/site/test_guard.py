@@ -9,6 +9,8 @@ import pytest
 
 from tests.site.browser import Visitor, served
 
+pytestmark = pytest.mark.browser
+
 BROKEN = {
     "no such picture": ('<img src="gone.svg" alt="">', "gone.svg"),
     "no such script": ('<script src="gone.js"></script>', "gone.js"),
@@ -38,6 +40,7 @@ def test_what_goes_wrong_is_noted(chromium: Any, tmp_path: Path, what: str, way:
     assert any(noted in problem for problem in visitor.problems), visitor.problems
 
 
+@pytest.mark.slow
 def test_a_page_left_while_it_loads_is_no_fault(chromium: Any, tmp_path: Path) -> None:
     (tmp_path / "index.html").write_text(f"{HEAD}<img src='slow.svg' alt=''>")
     (tmp_path / "next.html").write_text(HEAD)
@@ -55,6 +58,7 @@ def test_a_page_left_while_it_loads_is_no_fault(chromium: Any, tmp_path: Path) -
     assert visitor.problems == []
 
 
+@pytest.mark.slow
 def test_a_page_that_stays_gives_nothing_up(chromium: Any, tmp_path: Path) -> None:
     (tmp_path / "index.html").write_text(HEAD)
     (tmp_path / "stays.html").write_text(HEAD + GIVEN_UP)

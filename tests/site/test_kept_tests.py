@@ -58,6 +58,7 @@ def kept_of(cache: Cache, one: Ranked) -> KeptTests:
     return KeptTests(cache, "results of board", one)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axis", AXES)
 @pytest.mark.parametrize("new", [0, 2, 4])
 def test_a_ranking_with_a_new_entry_is_the_one_made_anew(

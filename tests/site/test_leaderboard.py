@@ -141,6 +141,7 @@ def asked(url: str, path: str) -> tuple[int, dict[str, str], bytes]:
     return found
 
 
+@pytest.mark.slow
 def test_serve_shows_the_site_until_ctrl_c(
     served: tuple[subprocess.Popen[str], str], built: Path
 ) -> None:

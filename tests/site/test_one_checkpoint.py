@@ -60,6 +60,7 @@ def files(site: Site) -> dict[str, bytes]:
     return dict(build(site))
 
 
+@pytest.mark.slow
 def test_the_front_page_says_who_is_first_and_how_far_that_reaches(files: dict[str, bytes]) -> None:
     text = text_of(files, "index.html")
     unknown = "One checkpoint of each design was trained: whether the designs differ is not known."

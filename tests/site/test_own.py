@@ -47,6 +47,7 @@ def row(text: str, name: str) -> str:
     return found[0]
 
 
+@pytest.mark.slow
 def test_own_runs_stand_beside_the_results_and_never_rank(
     places: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

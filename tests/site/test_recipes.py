@@ -63,6 +63,7 @@ def files(site: Site) -> Mapping[str, bytes]:
     return build(site)
 
 
+@pytest.mark.slow
 def test_an_entry_is_set_against_the_recipe_that_it_is_measured_by(site: Site):
     stored = site.boards[0]
     entries = {entry.name: entry for entry in stored.board.entries}
@@ -72,6 +73,7 @@ def test_an_entry_is_set_against_the_recipe_that_it_is_measured_by(site: Site):
     assert all(one.recipe == "ppo" for one in rivals(stored, entries[f"{model}/ppo"]))
 
 
+@pytest.mark.slow
 def test_a_base_says_over_how_many_seeds_its_score_is(files: Mapping[str, bytes]):
     assert ", 5 seeds</span>" in files["recipes.html"].decode()
 

@@ -191,6 +191,7 @@ def test_entries_of_one_model_with_other_shared_products_are_not_compared(ran: R
     assert refused.value.exit_code == 4
 
 
+@pytest.mark.slow
 def test_a_replay_makes_all_stages_again_and_then_the_first_updates(
     ran: Ran, tmp_path: Path
 ) -> None:
@@ -210,6 +211,7 @@ def digests(record: RunRecord) -> list[str | None]:
     return [stage.sha256 for stage in record.lineage or ()]
 
 
+@pytest.mark.slow
 def test_ends_in_every_stage_leave_what_was_whole_and_change_nothing(
     ran: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,6 +71,7 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Counted:
     return Counted(out, record, dict(flops))
 
 
+@pytest.mark.slow
 def test_charges_are_what_torch_counts_but_padding(counted: Counted) -> None:
     """Rows are padded to the longest of a batch, which the counter sees and nobody is charged."""
     record = counted.record
@@ -302,6 +303,7 @@ def natural(tmp_path_factory: pytest.TempPathFactory) -> Counted:
     return Counted(out, record, dict(flops))
 
 
+@pytest.mark.slow
 def test_steps_in_a_trust_region_are_charged_as_torch_counts_them(natural: Counted) -> None:
     record = natural.record
     assert record.ledger is not None and record.charges is not None

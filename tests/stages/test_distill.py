@@ -104,6 +104,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     return Ran(out, run(cell), Path(str(cell.artefacts)), folder)
 
 
+@pytest.mark.slow
 def test_a_chain_is_taught_before_and_in_its_last_stage(ran: Ran) -> None:
     record, catalog = ran.record, Catalog()
     (stage,) = record.lineage or ()
@@ -121,6 +122,7 @@ def test_a_chain_is_taught_before_and_in_its_last_stage(ran: Ran) -> None:
     assert audit(ran.out) == []
 
 
+@pytest.mark.slow
 def test_the_teachers_passes_are_charged(ran: Ran, tmp_path: Path) -> None:
     """Against torch's counter, where little is padded (prompts of one length, completions of at
     most two tokens), without the passes that only watch where an interval ends."""
@@ -201,6 +203,7 @@ def test_another_teacher_than_the_plan_pins_is_found(ran: Ran) -> None:
         assert "lineage.taught.inputs.teacher" in audit(ran.out)
 
 
+@pytest.mark.slow
 def test_a_replay_teaches_again(ran: Ran, tmp_path: Path) -> None:
     catalog = Catalog([ran.folder])
     cell = cell_of(ran.record, "tiny-llama", ("addition",), catalog, tmp_path, 1)
@@ -214,6 +217,7 @@ def test_a_replay_teaches_again(ran: Ran, tmp_path: Path) -> None:
     assert trace.lineage == ran.record.lineage
 
 
+@pytest.mark.slow
 def test_ends_in_both_stages_change_no_byte(ran: Ran, tmp_path: Path) -> None:
     """Stopped while a teacher judges, twice in the first stage and once in the last one."""
     cell = plan_in(tmp_path, "taught-twice", ran.folder)

@@ -49,6 +49,7 @@ def test_a_chain_ends_with_a_sound_record(made: Any, name: str) -> None:
     assert audit(out) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAIRS)
 def test_pairs_are_watched_from_a_margin_of_nothing(made: Any, name: str) -> None:
     _, record = made(name)
@@ -68,6 +69,7 @@ def test_a_round_has_one_policy_that_samples(made: Any) -> None:
     assert all(0 < count <= 8 for count in online.health["pairs"])
 
 
+@pytest.mark.slow
 def test_one_round_samples_from_where_it_began(made: Any, tmp_path: Path) -> None:
     cell = plan_in(tmp_path, "iterative-dpo+policy.rounds=1")[0]
     one, (out, online) = run(cell), made("online-dpo")
@@ -98,6 +100,7 @@ def test_a_last_stage_that_is_ended_goes_on_with_the_same_bytes(name: str, tmp_p
     assert (again.digest_root, again.health) == (whole.digest_root, whole.health)
 
 
+@pytest.mark.slow
 def test_a_reference_that_is_not_the_start_shows_in_the_first_margin(
     made: Any, tmp_path: Path
 ) -> None:
@@ -143,6 +146,7 @@ def test_the_floor_reads_demonstrations_on_the_grid_and_has_no_stage_before(
     assert audit(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_a_placebo_of_own_pairs_is_judged_blindly(made: Any, tmp_path: Path) -> None:
     placebo = run(plan_in(tmp_path, "online-dpo")[1])
     real = made("online-dpo")[1]
@@ -150,6 +154,7 @@ def test_a_placebo_of_own_pairs_is_judged_blindly(made: Any, tmp_path: Path) -> 
     assert placebo.health["chosen_logp"][0] != real.health["chosen_logp"][0]
 
 
+@pytest.mark.slow
 def test_too_few_pairs_for_an_iteration_fail_the_run(tmp_path: Path) -> None:
     more = (("budget.prompts", "64"), ("preference.labels", "6144"))
     record = run(plan_in(tmp_path, "sft-dpo", *more, ("budget.completions", "8"))[0])

@@ -128,6 +128,7 @@ EFFECTS = chosen(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", EFFECTS, ids=names(EFFECTS))
 def test_tiers_are_seldom_wrong(row: Row) -> None:
     columns = simulated(row)
@@ -205,6 +206,7 @@ def test_rank_intervals_hold_the_true_ranks(row: Row) -> None:
 COMPONENTS = chosen("components", "checkpoint 0.14/M=8/R=6/K=4", "designs .2")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", COMPONENTS, ids=names(COMPONENTS))
 def test_profile_intervals_of_a_board_cover(row: Row) -> None:
     """And estimates have the truth as their mean, those near 0 apart, which cannot go below."""

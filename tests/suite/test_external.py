@@ -515,6 +515,7 @@ def test_what_a_kill_between_two_renames_left_is_put_back(
     assert sorted(p.name for p in folder.parent.iterdir()) == ["doubles"]
 
 
+@pytest.mark.slow
 def test_freezing_waits_for_a_fetch(catalog: Path, published: Path, home: Path) -> None:
     (home / "tasks").mkdir(parents=True)
     done = threading.Event()
@@ -719,6 +720,7 @@ def test_the_page_of_datasets_lists_every_external_task() -> None:
         assert given.origin.removeprefix("https://github.com/") in row, name
 
 
+@pytest.mark.slow
 @needs_data
 def test_the_real_gsm8k_is_fetched_from_a_folder_of_datasets(
     home: Path, capsys: pytest.CaptureFixture[str]

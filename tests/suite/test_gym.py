@@ -47,6 +47,7 @@ def test_gold_is_paid_in_every_format(generator: str) -> None:
         assert adapter.paid("I do not know.", answer) == 0.0
 
 
+@pytest.mark.slow
 def test_a_part_is_not_paid() -> None:
     """The library gives a part for the right answer among words; a frozen task pays nothing."""
     entry = adapter.entry_of("chain_sum", {}, 5)
@@ -57,6 +58,7 @@ def test_a_part_is_not_paid() -> None:
     assert adapter.paid(f"<answer>{entry['gold']}</answer>", answer) == 1.0
 
 
+@pytest.mark.slow
 def test_other_right_answers_are_paid() -> None:
     found = row("countdown", 0, 1)
     stated = json.loads(found["answer"])
@@ -87,6 +89,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_text_cannot_run_code_or_hang(text: str, tmp_path: Path) -> None:
     """Countdown's scorer evaluates what it is given."""
@@ -136,6 +139,7 @@ PROGRAMS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("generator", "program"), PROGRAMS)
 def test_a_text_that_lets_the_scorer_compute_is_not_paid(generator: str, program: str) -> None:
     entry = adapter.entry_of(generator, {}, 5)
@@ -293,6 +297,7 @@ def test_levels_come_from_the_curriculum() -> None:
     assert all("seed" not in config and "size" not in config for config in levels.values())
 
 
+@pytest.mark.slow
 def test_wrong_names_are_named() -> None:
     with pytest.raises(UsageError, match="Did you mean chain_sum"):
         reasoning_gym.levels_of("chain_sun")
@@ -364,6 +369,7 @@ def test_freezing_twice_gives_the_same_bytes(tmp_path: Path) -> None:
     assert task.card.floor < 0.1
 
 
+@pytest.mark.slow
 def test_the_server_ends_with_its_owner() -> None:
     script = (
         "from crlbench.reward import gym; gym.entry_of('chain_sum', {}, 1);"

@@ -44,6 +44,7 @@ def test_id_and_hard_are_the_whole_test_file_and_train_the_easier_training_file(
     assert {row["meta"]["steps"] for row in task.rows("hard")} == {6, 7, 8, 9, 11}
 
 
+@pytest.mark.slow
 def test_a_known_problem_stands_where_it_should() -> None:
     row = next(row for row in gsm8k().rows("id") if "Janet\u2019s ducks" in question(row))
     assert row["answer"] == "18" and row["meta"]["line"] == 1 and row["level"] == 1

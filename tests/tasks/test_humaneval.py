@@ -42,6 +42,7 @@ def rows(code: types.ModuleType) -> dict[str, list[dict[str, Any]]]:
     return split_rows(code, {"HumanEval.jsonl": gzip.decompress(path.read_bytes())})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("form", "text", "paid"),
     [

@@ -72,6 +72,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "answer"), RIGHT)
 def test_right_programs_are_paid_by_both(text: str, answer: str) -> None:
     assert (task().verify(text, answer), task().audit(text, answer)) == (1.0, 1.0)

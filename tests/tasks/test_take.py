@@ -78,6 +78,7 @@ def test_the_optimal_script_keeps_what_is_won(
             assert left % period in lost or (left - taken) % period in lost
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", ["train", "id", "hard", "format"])
 def test_the_ceiling_is_that_of_best_play(split: str) -> None:
     rows, card = TASK.rows(split), TASK.card.splits[split]

@@ -314,6 +314,7 @@ def test_no_other_text_is_an_episode(name: str) -> None:
         assert module.audit(text, row["answer"]) == 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["lookup", "calc", "shop", "python-tool"])
 def test_training_and_evaluation_share_no_key(name: str) -> None:
     keys = {split: {row["key"] for row in rows(name, split)} for split in SPLITS}

@@ -182,6 +182,7 @@ def test_small_passes_change_nothing_but_rounding(tmp_path, monkeypatch):
         assert one[name] == pytest.approx(other[name], rel=1e-4, abs=1e-6), name
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stopped_in_every_iteration_ends_with_the_same_bytes(tmp_path):
     straight = make()
     expected = fit(straight, tmp_path / "straight").state_dict()

@@ -319,9 +319,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.train.loop.PROMPTS", STARTS)
 
 
-@pytest.mark.parametrize(
-    "history", ["restate", pytest.param("append", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("history", ["restate", "append"])
 def test_runs_count_episodes_and_resume_in_the_middle(
     started: None, tmp_path: Path, history: str
 ) -> None:

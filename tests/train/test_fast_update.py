@@ -310,9 +310,10 @@ class Losses(Callback):
         self.rows.append(module.iteration.losses)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("recipe", "lora"),
-    [("grpo", False)] + [pytest.param(*given, marks=pytest.mark.slow) for given in MORE_RUNS],
+    [("grpo", False), *MORE_RUNS],
 )
 def test_a_fast_run_takes_the_steps_of_a_plain_one(recipe, lora, tmp_path):
     """With several epochs of several minibatches: all but the first step see changed weights."""

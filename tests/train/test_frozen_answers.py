@@ -140,6 +140,7 @@ def test_a_step_is_that_of_whole_rows_one_by_one(tmp_path, lora):
             assert row[name] == pytest.approx(float(value), rel=1e-4, abs=2e-5), name
 
 
+@pytest.mark.slow
 def test_pairs_are_never_divided_and_small_passes_change_nothing(tmp_path, monkeypatch):
     rollout = as_rollout(PAIRS, 128)
     parts = divide(rollout, torch.arange(38), 20, whole_prompts=True)
@@ -155,6 +156,7 @@ def test_pairs_are_never_divided_and_small_passes_change_nothing(tmp_path, monke
         assert torch.linalg.norm(weight - weights(small)[name]) < 1e-3 * torch.linalg.norm(weight)
 
 
+@pytest.mark.slow
 def test_learned_pairs_are_told_apart(tmp_path):
     c = conditions(budget__grid="12")
     recorder = train(make(c=c), tmp_path)
@@ -201,6 +203,7 @@ def make_weights(seed):
     return module.learned()
 
 
+@pytest.mark.slow
 def test_a_round_takes_the_policy_and_an_average_follows_it(tmp_path):
     """Against weights that are copied, or averaged, by hand after every step."""
     rounds, averaged = make("dpo+reference=round:rounds=2"), make("dpo+reference=ema:decay=0.9")

@@ -114,6 +114,7 @@ def train(made: tuple[Learner, PromptStream], folder: Path, stop: Callable[[], b
         trainer.fit(module, stream, ckpt_path=path if path.exists() else None)
 
 
+@pytest.mark.slow
 def test_another_objective_learns_and_continues_to_the_same_bits(tmp_path: Path) -> None:
     c = conditions(
         budget__prompts="8", budget__grid="1", budget__iterations_per_point="24",

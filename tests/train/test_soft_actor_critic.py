@@ -181,6 +181,7 @@ def test_alpha_falls_while_there_is_more_entropy_than_wanted(tmp_path):
     assert {row["temperature"] for row in fit(fixed, tmp_path / "fixed").health} == {0.05}
 
 
+@pytest.mark.slow
 def test_small_passes_change_nothing_but_rounding(tmp_path, monkeypatch):
     c = conditions(budget__grid="1", budget__iterations_per_point="1")
     whole, small = make(c=c), make(c=c)
@@ -191,6 +192,7 @@ def test_small_passes_change_nothing_but_rounding(tmp_path, monkeypatch):
         assert one[name] == pytest.approx(other[name], rel=1e-4, abs=1e-6), name
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stopped_in_every_iteration_ends_with_the_same_bytes(tmp_path):
     c = conditions(budget__grid="2")
     straight = make("sac-discrete+replay.capacity=40", c=c)

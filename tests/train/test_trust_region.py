@@ -96,6 +96,7 @@ def test_the_reward_rises(tmp_path):
     assert recorder.curve[-1]["score"] > recorder.curve[0]["score"] + 0.1
 
 
+@pytest.mark.slow
 def test_a_stopped_run_continues_bitwise_and_adam_has_no_state(tmp_path):
     c = conditions(budget__grid="2", budget__iterations_per_point="2")
     whole = make(c)

@@ -264,6 +264,7 @@ def test_one_checkpoint_says_so_and_ranks_beside_no_design(board: Board) -> None
         assert all(row.name not in (pair.first, pair.second) for pair in designs.pairs)
 
 
+@pytest.mark.slow
 def test_the_interval_is_students_over_checkpoints_and_items(three: Board) -> None:
     for row in designs_of(three, "efficiency").rows:
         scores = [three.entry(one.entry).axes["efficiency"] for one in row.checkpoints]

@@ -80,6 +80,7 @@ def test_a_stored_entry_has_the_rank_of_its_board(ranked: Board) -> None:
         assert place == find_place(entry, ranked)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_has_a_place_among_designs(tmp_path: Path) -> None:
     """Under protocol CRL-2 rows are designs: a preview of one has a place and does not rank."""
     designs = {"tiny-llama": (2.4, ("i0o0",)), "tiny-phi": (0.9, ("i0o0",))}
@@ -124,6 +125,7 @@ def own_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_run_on_the_stored_board_ends_with_its_place(stored_three: Path, own_run: Path) -> None:
     """What evaluate prints last, of real runs against real results."""
     board = summarise_board(load_runs(own_run))
@@ -144,6 +146,7 @@ def test_a_run_on_the_stored_board_ends_with_its_place(stored_three: Path, own_r
     assert place.nearest == min(values, key=lambda name: abs(values[name] - own))
 
 
+@pytest.mark.slow
 def test_the_named_command_compares(
     stored_three: Path, own_run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -155,6 +158,7 @@ def test_the_named_command_compares(
     assert all(word in said for word in ("tiny-phi", command[-1].partition("@")[0], "Λ"))
 
 
+@pytest.mark.slow
 def test_fewer_of_its_seeds_are_a_preview_without_a_new_rank(
     stored_three: Path, own_run: Path, tmp_path: Path
 ) -> None:
@@ -183,6 +187,7 @@ def test_fewer_of_its_seeds_are_a_preview_without_a_new_rank(
     assert only == "A place among the 2 stored entries needs 3 seeds of all 4 tasks."
 
 
+@pytest.mark.slow
 def test_standings_of_a_stored_model_are_those_of_its_board(stored_three: Path) -> None:
     """What ``show model`` prints."""
     found = find_standings("tiny-phi", Catalog(), stored_three)

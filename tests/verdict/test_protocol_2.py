@@ -80,6 +80,7 @@ def new_items(folder: Path, task: str) -> np.ndarray:
     return vectors(folder, task, 0)["start/id_greedy"][0] == 0
 
 
+@pytest.mark.slow
 def test_lam_new_ranks(folder: Path, entry: Entry) -> None:
     by_task = {
         task: trimmed(
