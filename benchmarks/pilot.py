@@ -61,6 +61,7 @@ class Design:
     """Whether half the budget may win."""
 
 
+PLAY = ("tiny-llama-play", "tiny-qwen2-play", "tiny-mistral-play", "tiny-granite-hybrid-play")
 RATES_OF_CHAINS = ("3e-6", "1e-5", "3e-5", "1e-4", "3e-4", "1e-3")
 """Tried for each kind of last stage: equally many trials for all chains."""
 DESIGNS = {
@@ -88,7 +89,7 @@ DESIGNS = {
         budget=True,
     ),
     "play": Design(
-        panel=("tiny-llama-play",),
+        panel=PLAY,
         tasks=("lookup", "calc"),
         seeds=1,
         choices=(Choice({"optimization.learning_rate": ("5e-5", "1e-4", "2e-4")}),),
@@ -96,7 +97,7 @@ DESIGNS = {
         budget=False,
     ),
     "tools": Design(
-        panel=("tiny-llama-play",),
+        panel=PLAY,
         tasks=("guess", "relay-sum"),
         seeds=1,
         choices=(Choice({"optimization.learning_rate": ("5e-5", "1e-4", "2e-4")}),),

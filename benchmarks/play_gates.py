@@ -1,0 +1,107 @@
+"""Whether a track of episodes measures learning: the gates of its pilot, from stored runs.
+
+    python benchmarks/play_gates.py leaderboard/results/play-FINGERPRINT [FOLDER ...]
+
+Reads folders of runs with the real and the placebo arm. docs/pilot.md has the gates.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from crlbench.base.wording import number
+from crlbench.pages.words import span
+from crlbench.stats.measures import BLIND
+from crlbench.verdict.blind import MOST_KEPT
+from crlbench.verdict.board import summarise_board
+from crlbench.verdict.entry import Entry
+from crlbench.verdict.runs import Run, load_runs
+from crlbench.verdict.task_summary import TaskSummary
+
+SOUND_TURNS, LOW, HIGH, PLACEBO = 0.9, 0.25, 0.6, 0.05
+"""Least share of turns without a fault at the start; the band of starts on the way from floor to
+ceiling; the most that the interval of the placebo arm's Λ may reach."""
+GAINS = {"relay-sum": 0.2}
+ENDS = {"guess": 0.8, "lookup": 0.85}
+"""What a task must gain, or where it must end."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One model on one task; means over seeds."""
+
+    model: str
+    task: TaskSummary
+    sound: float
+    """Share of turns without a fault in the first iteration."""
+    blind: float
+    """Score of the start model with exchanged observations."""
+    kept: float | None
+    """Share of the gain that is kept with exchanged observations; None without a gain."""
+
+    @property
+    def start(self) -> float:
+        """The start score on the way from floor to ceiling."""
+        return (self.task.start - self.task.floor) / (self.task.ceiling - self.task.floor)
+
+
+def cells_of(entry: Entry, runs: Sequence[Run]) -> Iterator[Cell]:
+    """The cells of an entry, from its runs of the real arm."""
+    for task in entry.tasks:
+        own = [run for run in runs if run.task == task.task]
+        sound = [1 - (run.record.health["faults"][0] or 0.0) for run in own]
+        items = [run.split_items(BLIND, end=False) for run in own]
+        blind = [float(scores.mean()) for scores in items if scores is not None]
+        kept = None if entry.blind is None else entry.blind[task.task].kept
+        yield Cell(entry.display_name, task, fmean(sound), fmean(blind), kept)
+
+
+def gates(cell: Cell) -> Iterator[tuple[str, str, str, bool]]:
+    """Rows of the table: gate, asked, found, and whether it holds."""
+    task, sound, start, kept = cell.task, cell.sound, cell.start, cell.kept
+    most, gain = number(task.floor), task.gain
+    yield "turns without a fault", f"at least {SOUND_TURNS}", number(sound), sound >= SOUND_TURNS
+    yield "start, floor to ceiling", f"{LOW} to {HIGH}", number(start), LOW <= start <= HIGH
+    blind = cell.blind <= task.floor
+    yield "start, exchanged observations", f"at most {most}", number(cell.blind), blind
+    told = f"{number(gain.value, signed=True)} {span(gain.interval)}"
+    gained = gain.interval is not None and gain.interval.low > 0
+    if least := GAINS.get(task.task):
+        holds = gained and gain.value is not None and gain.value >= least
+        yield "gain", f"at least {least}", told, holds
+    if least := ENDS.get(task.task):
+        holds = gained and task.end is not None and task.end >= least
+        yield "end", f"at least {least}", f"{number(task.end)}, gain {told}", holds
+    found, holds = ("no gain", True) if kept is None else (number(kept), kept <= MOST_KEPT)
+    yield "kept with exchanged observations", f"at most {MOST_KEPT}", found, holds
+
+
+def main(folders: Sequence[Path]) -> None:
+    for folder in folders:
+        loaded = load_runs(folder, "used")
+        board = summarise_board(loaded)
+        print("| model | task | gate | asked | found | holds |\n|---|---|---|---|---|---|")
+        for entry in board.entries:
+            own = [
+                run for run in loaded.runs
+                if run.model == entry.model and run.record.arm == "real"
+            ]  # fmt: skip
+            for cell in cells_of(entry, own):
+                for name, asked, found, holds in gates(cell):
+                    row = (cell.model, cell.task.task, name, asked, found)
+                    print(f"| {' | '.join(row)} | {'yes' if holds else '**no**'} |")
+            lam = None if entry.placebo is None else entry.placebo.lam
+            found = "not run" if lam is None else f"{number(lam.value)} {span(lam.interval)}"
+            holds = lam is not None and lam.interval is not None and lam.interval.high <= PLACEBO
+            print(
+                f"| {entry.display_name} | all | Λ of the placebo arm | reaches at most {PLACEBO} "
+                f"| {found} | {'yes' if holds else '**no**'} |"
+            )
+
+
+if __name__ == "__main__":
+    main([Path(folder) for folder in sys.argv[1:]])
