@@ -269,11 +269,6 @@ def _check_entry(catalog: Catalog, there: Catalog, entry: Entry) -> None:
 def _of_track(catalog: Catalog, entry: Entry) -> dict[Path, Path]:
     """The files of a track and of what it rests on, by their paths in the archive."""
     track = load_track(catalog, entry.name)
-    if not track.version:
-        raise UsageError(
-            f"track '{track.id}' is at version 0, which changes freely: there is nothing to "
-            "archive. A track is published from version 1 on."
-        )
     files = {entry.path.relative_to(entry.root): entry.path}
     for name in track.tasks:
         files |= _of_folder(Path("tasks", name), _frozen(catalog, name).folder)

@@ -350,6 +350,22 @@ def test_stored_results_say_which_tasks_a_track_has(entry: Path, later: Path) ->
     assert f"was published with other tasks ({place}): addition 1.0.0 (not 2.0.0)" in done.stderr
 
 
+def test_a_draft_is_archived_where_results_of_it_stand(published: Path) -> None:
+    track_at(published, 0)
+    based(published)
+    done = crlbench("archive", "track", "nano", catalog=published)
+    assert done.returncode == 2 and "no result of it is stored" in done.stderr
+    plan = published / "leaderboard/results/nano-000000000000/tiny@00000000/ppo/plan.json"
+    plan.parent.mkdir(parents=True)
+    plan.write_text('{"track": "nano", "track_version": 0, "division": "closed", "control": {}}')
+    based(published)
+    run(published, "archive", "track", "nano")
+    assert (published / ARCHIVE / "nano@0").is_dir()
+    assert archived_in(published) == ""
+    shutil.rmtree(published / "leaderboard/results")
+    assert "track 'nano' 0 is a draft" in archived_in(published)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["track", "task"])
 def test_what_is_not_committed_is_not_archived(published: Path, kind: str) -> None:

@@ -204,7 +204,9 @@ def _never_published(changes: Changes, folder: str) -> Iterator[str]:
     name, _, version = spec.partition("@")
     kind: Kind = "track" if place_of("track", name) in content else "task"
     tasks = {PurePosixPath(path).parts[1] for path in content if path.startswith("tasks/")}
-    if not is_published({"version": version}):
+    if not is_published({"version": version}) and not (
+        kind == "track" and any(_plans_of(changes.root, name, version))
+    ):
         yield f"{folder}: {kind} '{name}' {version} is a draft, and nothing of it was published"
         return
     published = [*states(changes.root, kind, name, version, changes.base, tasks)]
@@ -309,8 +311,15 @@ def require_as_published(catalog: Catalog, entry: Entry) -> None:
 
     Raises:
         UsageError: the last commit has another version, or tasks have risen since the track got
-            its version or since results of it were stored; with what to do.
+            its version or since results of it were stored; with what to do. Or it is a draft
+            track without a stored result.
     """
+    if entry.kind == "track" and entry.version == "0":
+        if not any(_plans_of(entry.root, entry.name, entry.version)):
+            raise UsageError(
+                f"track '{entry.name}' is at version 0, which changes freely, and no result of it "
+                "is stored: there is nothing to archive."
+            )
     committed = facts_at(entry.root, HEAD, place_of(entry.kind, entry.name))
     if committed is not None and version_in(committed) != entry.version:
         old = version_in(committed)
@@ -346,14 +355,20 @@ def _publications(track: Entry) -> Iterator[tuple[str, dict[str, str], str]]:
         same = (one for one in published if not other_versions(first, one.versions))
         commit = next(same).commit[:12]
         yield f"commit {published[-1].commit[:12]}", first, commit
-    for path in sorted((track.root / RESULTS).glob(f"{track.name}-*/*/*/{PLAN_NAME}")):
+    for path, plan in _plans_of(track.root, track.name, track.version):
+        yield str(path.parent), _versions_of(plan), commit
+
+
+def _plans_of(root: Path, track: str, version: str) -> Iterator[tuple[Path, dict[str, object]]]:
+    """The plans of stored results of a track's version, with where they are."""
+    for path in sorted((root / RESULTS).glob(f"{track}-*/*/*/{PLAN_NAME}")):
         try:
             plan = json_object(path)
         except CrlbenchError:  # which is refused where results are examined
             continue
         board = (plan.get("track"), str(plan.get("track_version")), plan.get("division"))
-        if board == (track.name, track.version, "closed"):
-            yield str(path.parent), _versions_of(plan), commit
+        if board == (track, version, "closed"):
+            yield path, plan
 
 
 def _versions_of(plan: dict[str, object]) -> dict[str, str]:
