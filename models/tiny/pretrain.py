@@ -6,7 +6,7 @@ of the ranked tasks. ``tiny2-*`` read a corpus without wrong answers, are taken 
 of their schedule, and come in several pretrainings of a design: ``--init I --order O`` is
 initialisation I on corpus order O. Those of one order read the same documents.
 ``tiny-*-play`` continue models of the second generation on documents of which most are episodes
-(:mod:`episodes`). The weights of one of them come along; this command makes the others.
+(:mod:`episodes`).
 
 The command writes the model's folder (weights, config, tokenizer, model card) and its entry
 ``models/<name>.toml``. Weights that do not come along are compared with the digest of their entry.
@@ -55,7 +55,7 @@ PLAY = ("tiny-llama-play", "tiny-qwen2-play", "tiny-mistral-play", "tiny-granite
 BUNDLED = (
     *MODELS,
     *(name.replace("tiny-", "tiny2-", 1) for name in EQUAL),
-    "tiny-llama-play",
+    *PLAY,
 )
 """Models whose weights come along."""
 MOMENT = 2000
