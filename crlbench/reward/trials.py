@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -34,7 +36,7 @@ from crlbench.reward.policies import (
     repeat,
     texts_of,
 )
-from crlbench.reward.tools import read_text
+from crlbench.reward.tools import read_text, tools_of
 
 DICE = "a trial"
 """The key of everything that is drawn in a trial."""
@@ -166,18 +168,30 @@ def endings(
     """What keeps episodes from ending by their own rules in time; "" where nothing does.
 
     Each start is played by the policies that know nothing, by its gold, by one of the texts, and
-    by each of the first texts that are legal at its beginning, said in every turn.
+    by each of the first texts that are legal at its beginning, said in every turn. Where there are
+    tools, each is called with each of the words that are told first, and the gold's last text
+    follows.
     """
     longer = replace(environment, max_turns=environment.max_turns + 1)
     problems = []
     for number, (answer, gold) in enumerate(zip(answers, golds, strict=True)):
         start = read_start(answer)
         policies = [repeat(""), echo, recite(texts_of(gold)), repeat(texts[number % len(texts)])]
+        calls = _calls_with_words(environment, open_episode(environment, start))
+        policies += [recite([call, *texts_of(gold)[-1:]]) for call in calls]
         if environment.legal is not None:
             listed = legal_texts(environment, open_episode(environment, start).state)
             policies += [random_legal(f"ends/{number}"), *map(repeat, listed[:STUBBORN])]
         problems += [_ending(longer, start, policy, environment.max_turns) for policy in policies]
     return [problem for problem in problems if problem]
+
+
+def _calls_with_words(environment: Environment, position: Position) -> Iterator[str]:
+    """Calls of every tool, on one line, whose arguments are words of what a seat is told last."""
+    told = environment.observe(json.loads(position.state), position.seat)
+    words = dict.fromkeys(re.findall(r"\w+", told[-1]["content"]))
+    for tool, word in itertools.product(tools_of(environment), list(words)[:STUBBORN]):
+        yield " ".join([tool.name, *[word] * len(tool.properties)])
 
 
 def _ending(environment: Environment, start: Start, policy: Policy, most: int) -> str:

@@ -42,7 +42,7 @@ from crlbench.reward.verify import numeric
 
 CARD = {
     "name": "lookup",
-    "version": "1.0.0",
+    "version": "2.0.0",
     "tags": ["mini", "tools", "memory"],
     "kind": "environment",
     "summary": "Look values up with a tool, then add them.",
@@ -129,8 +129,8 @@ def step(state: State, said: Said, chance: Chance) -> Step:
 
 def _run(state: State, name: str, arguments: Arguments) -> tuple[State, str]:
     value = get(state["store"], arguments["key"])
-    terms = [value if term == arguments["key"] else term for term in state["terms"]]
-    return {**state, "terms": terms}, value
+    known = {arguments["key"]: value} if arguments["key"] in state["store"] else {}
+    return {**state, "terms": [known.get(term, term) for term in state["terms"]]}, value
 
 
 def _total(state: State) -> int:

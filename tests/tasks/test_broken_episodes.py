@@ -205,3 +205,22 @@ def test_limits_that_differ_from_the_code_are_refused(tmp_path: Path) -> None:
     card.write_text(re.sub(r"\[environment\]\n(.+\n)+", "", card.read_text()))
     with pytest.raises(ValidationError, match="belong together"):
         Task(folder)
+
+
+@pytest.mark.slow
+def test_every_tool_is_called_with_what_the_view_says(tmp_path: Path) -> None:
+    """The answer to a call with the number of a sum took the place of that number."""
+    origin = Catalog().find("task", "lookup").path
+    source = (origin / "task.py").read_text()
+    for old, new in (
+        ("train=2048, train_fixed=256, id=512, hard=256, format=320", SIZES[1][14:-1]),
+        ('if arguments["key"] in state["store"] else {}', ""),
+    ):
+        assert old in source, old
+        source = source.replace(old, new)
+    folder = tmp_path / "tasks" / "lookup"
+    folder.mkdir(parents=True)
+    (folder / "task.py").write_text(source)
+    shutil.copy(origin / "README.md", folder)
+    freeze(folder)
+    assert_only(Task(folder), "terminates", "step raised ValueError: .*'nothing'")
