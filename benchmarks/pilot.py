@@ -135,6 +135,8 @@ DESIGNS = {
 RECORDS = Path(__file__).parent / "pilots"
 SECOND_HALF = 0.02
 """Gain in units of the task's scale that the second half of the budget must be worth."""
+KEPT = ("record_id", "plan_hash", "task", "seed", "status", "splits", "curve")
+"""Fields of a record that are kept: whose run it is, and what the rule reads."""
 AVERAGED = 3
 """Evaluations whose mean is the score at the half and at the end of a curve."""
 
@@ -226,8 +228,10 @@ def records(
                 f"{out}: {model} has no record of {recipe}, {cell}, so this setting cannot be "
                 "judged. The reason stands above; the same command continues."
             )
+        record = json.loads(made.read_text(encoding="utf-8"))
+        kept_part = {name: record[name] for name in KEPT}
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(made.read_bytes())
+        path.write_text(json.dumps(kept_part, indent=1) + "\n", encoding="utf-8")
     return [json.loads(path.read_text(encoding="utf-8")) for path in kept.values()]
 
 

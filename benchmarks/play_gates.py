@@ -22,12 +22,11 @@ from crlbench.verdict.entry import Entry
 from crlbench.verdict.runs import Run, load_runs
 from crlbench.verdict.task_summary import TaskSummary
 
-SOUND_TURNS, LOW, HIGH, PLACEBO = 0.9, 0.25, 0.6, 0.05
-"""Least share of turns without a fault at the start; the band of starts on the way from floor to
-ceiling; the most that the interval of the placebo arm's Λ may reach."""
-GAINS = {"relay-sum": 0.2}
-ENDS = {"guess": 0.8, "lookup": 0.85}
-"""What a task must gain, or where it must end."""
+SOUND_TURNS, LOW, HIGH, PLACEBO = 0.7, 0.1, 0.75, 0.05
+"""Least share of turns without a fault at the start; the band of start scores; the most that the
+interval of the placebo arm's Λ may reach."""
+GAINS = {"relay-sum": 0.15, "guess": 0.05, "lookup": 0.1, "calc": 0.1}
+"""What each model must gain on a task."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +42,6 @@ class Cell:
     kept: float | None
     """Share of the gain that is kept with exchanged observations; None without a gain."""
 
-    @property
-    def start(self) -> float:
-        """The start score on the way from floor to ceiling."""
-        return (self.task.start - self.task.floor) / (self.task.ceiling - self.task.floor)
-
 
 def cells_of(entry: Entry, runs: Sequence[Run]) -> Iterator[Cell]:
     """The cells of an entry, from its runs of the real arm."""
@@ -62,20 +56,16 @@ def cells_of(entry: Entry, runs: Sequence[Run]) -> Iterator[Cell]:
 
 def gates(cell: Cell) -> Iterator[tuple[str, str, str, bool]]:
     """Rows of the table: gate, asked, found, and whether it holds."""
-    task, sound, start, kept = cell.task, cell.sound, cell.start, cell.kept
+    task, sound, start, kept = cell.task, cell.sound, cell.task.start, cell.kept
     most, gain = number(task.floor), task.gain
     yield "turns without a fault", f"at least {SOUND_TURNS}", number(sound), sound >= SOUND_TURNS
-    yield "start, floor to ceiling", f"{LOW} to {HIGH}", number(start), LOW <= start <= HIGH
+    yield "start", f"{LOW} to {HIGH}", number(start), LOW <= start <= HIGH
     blind = cell.blind <= task.floor
     yield "start, exchanged observations", f"at most {most}", number(cell.blind), blind
     told = f"{number(gain.value, signed=True)} {span(gain.interval)}"
-    gained = gain.interval is not None and gain.interval.low > 0
-    if least := GAINS.get(task.task):
-        holds = gained and gain.value is not None and gain.value >= least
-        yield "gain", f"at least {least}", told, holds
-    if least := ENDS.get(task.task):
-        holds = gained and task.end is not None and task.end >= least
-        yield "end", f"at least {least}", f"{number(task.end)}, gain {told}", holds
+    least = GAINS[task.task]
+    clear = gain.value is not None and gain.interval is not None and gain.interval.low > 0
+    yield "gain", f"at least {least}", told, clear and (gain.value or 0.0) >= least
     found, holds = ("no gain", True) if kept is None else (number(kept), kept <= MOST_KEPT)
     yield "kept with exchanged observations", f"at most {MOST_KEPT}", found, holds
 
