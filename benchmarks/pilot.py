@@ -135,8 +135,6 @@ DESIGNS = {
 RECORDS = Path(__file__).parent / "pilots"
 SECOND_HALF = 0.02
 """Gain in units of the task's scale that the second half of the budget must be worth."""
-KEPT = ("record_id", "plan_hash", "task", "seed", "status", "splits", "curve")
-"""Fields of a record that are kept: whose run it is, and what the rule reads."""
 AVERAGED = 3
 """Evaluations whose mean is the score at the half and at the end of a curve."""
 
@@ -229,9 +227,8 @@ def records(
                 "judged. The reason stands above; the same command continues."
             )
         record = json.loads(made.read_text(encoding="utf-8"))
-        kept_part = {name: record[name] for name in KEPT}
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(kept_part, indent=1) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(_part(record), indent=1) + "\n", encoding="utf-8")
     return [json.loads(path.read_text(encoding="utf-8")) for path in kept.values()]
 
 
@@ -268,6 +265,14 @@ def evaluate(
         check=False,  # a run that fails by rule is a result: its gain counts
         stdout=subprocess.DEVNULL,
     )
+
+
+def _part(record: dict) -> dict:
+    """What is kept of a record: whose run it is, and what the rule reads."""
+    task = {name: record["task"][name] for name in ("id", "version", "floor", "ceiling")}
+    scores = [{"score": point["score"]} for point in record["curve"]]
+    of = {name: record[name] for name in ("record_id", "plan_hash", "status")}
+    return of | {"task": task, "splits": {"id": record["splits"]["id"]}, "curve": scores}
 
 
 def _gain(record: dict) -> float:
