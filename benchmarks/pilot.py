@@ -269,7 +269,7 @@ def evaluate(
 
 def _part(record: dict) -> dict:
     """What is kept of a record: whose run it is, and what the rule reads."""
-    task = {name: record["task"][name] for name in ("id", "version", "floor", "ceiling")}
+    task = {name: record["task"][name] for name in ("name", "version", "floor", "ceiling")}
     scores = [{"score": point["score"]} for point in record["curve"]]
     of = {name: record[name] for name in ("record_id", "plan_hash", "status")}
     return of | {"task": task, "splits": {"id": record["splits"]["id"]}, "curve": scores}
