@@ -19,6 +19,7 @@ from tokenizer import CONTEXT, EOS, PAD
 from transformers import AutoTokenizer
 
 from crlbench.catalog.find import Catalog
+from crlbench.catalog.frozen import Task
 from crlbench.play.loop import Episode, play
 from crlbench.play.seats import Table, Visit
 from crlbench.policy.decode.loop import DecodeLoop, DrawKey
@@ -58,22 +59,9 @@ def play_score(
 ) -> PlayScore:
     """Play the first ``starts`` rows of a split of an environment, ``draws`` times each."""
     task = Catalog().load_task(name)
-    rows, environment = task.rows(split)[:starts], task.environment
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    table = Table(
-        environment=environment,
-        dialogue=Dialogue(tokenizer, "terse", (EOS,)),
-        sampler=DecodeLoop(
-            tokenizer, 1.0, (task.card.max_completion_bytes or CONTEXT) + 1, ends=(EOS,), pad=PAD
-        ),
-        context=model.config.max_position_embeddings,
-        reading=partial(read_text, environment),
-        name=name,
-    )
+    rows, table = task.rows(split)[:starts], _table(folder, model, task)
     policy = Policy(model.eval(), value_head=False, reference=None)
-    visits = [
-        Visit(f"{name}/{split}/{row['id']}", read_start(row["answer"]), draws) for row in rows
-    ]
+    visits = _visits(task, split, starts, draws)
     seeing = _played(policy, table, visits)
     blind = _played(policy, replace(table, exchanged=True), visits)
     levels: dict[int, list[float]] = defaultdict(list)
@@ -91,9 +79,40 @@ def play_score(
     )
 
 
+def greedy_score(folder: Path, model: Any, name: str, split: str, starts: int) -> float:
+    """The mean score where every turn is decoded greedily."""
+    task = Catalog().load_task(name)
+    policy = Policy(model.eval(), value_head=False, reference=None)
+    visits = _visits(task, split, starts, 1)
+    return fmean(map(_score, _played(policy, _table(folder, model, task), visits, seed=None)))
+
+
+def _table(folder: Path, model: Any, task: Task) -> Table:
+    environment, tokenizer = task.environment, AutoTokenizer.from_pretrained(folder)
+    return Table(
+        environment=environment,
+        dialogue=Dialogue(tokenizer, "terse", (EOS,)),
+        sampler=DecodeLoop(
+            tokenizer, 1.0, (task.card.max_completion_bytes or CONTEXT) + 1, ends=(EOS,), pad=PAD
+        ),
+        context=model.config.max_position_embeddings,
+        reading=partial(read_text, environment),
+        name=task.name,
+    )
+
+
+def _visits(task: Task, split: str, starts: int, draws: int) -> list[Visit]:
+    return [
+        Visit(f"{task.name}/{split}/{row['id']}", read_start(row["answer"]), draws)
+        for row in task.rows(split)[:starts]
+    ]
+
+
 @torch.no_grad()
-def _played(policy: Policy, table: Table, visits: Sequence[Visit]) -> list[Episode]:
-    key, played = DrawKey(0, "start score"), list[Episode]()
+def _played(
+    policy: Policy, table: Table, visits: Sequence[Visit], seed: int | None = 0
+) -> list[Episode]:
+    key, played = DrawKey(seed, "start score"), list[Episode]()
     for first in range(0, len(visits), TOGETHER):
         played += play(policy, table, visits[first : first + TOGETHER], key, "cpu")
     return played
