@@ -35,7 +35,9 @@ from crlbench.verdict.runs import Run, load_runs
 ROOT = Path(__file__).resolve().parents[1]
 STUDY = ROOT / "docs/studies/ppo-dpo.toml"
 PAGE = ROOT / "docs/studies/ppo-dpo-results.md"
-BOARD = ROOT / "leaderboard/results/preference-0847728245ed"
+RESULTS = ROOT / "leaderboard/results"
+BOARDS = (RESULTS / "preference-cdf522896947", RESULTS / "preference-0847728245ed")
+"""Stored entries of versions 1 and 0 of the track."""
 COMMAND = "python benchmarks/chains_page.py"
 SIGNS = {"better": "▲", "worse": "▼", "equivalent": "■", "undecided": "○"}
 
@@ -43,7 +45,9 @@ SIGNS = {"better": "▲", "worse": "▼", "equivalent": "■", "undecided": "○
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing, compare")
-    parser.add_argument("--results", type=Path, default=BOARD, help="folder of the board's entries")
+    parser.add_argument(
+        "--results", type=Path, nargs="+", default=BOARDS, help="folders of boards' entries"
+    )
     parser.add_argument("--page", type=Path, default=PAGE, help="file that is written")
     options = parser.parse_args(arguments)
     try:
@@ -53,26 +57,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
 
 
-def page(results: Path) -> str:
+def page(results: Sequence[Path]) -> str:
     """The whole page.
 
     Raises:
         UsageError: there is no such folder.
     """
-    if not results.is_dir():
-        raise UsageError(f"no folder {results}: run the study and submit it, or give --results.")
-    loaded = load_runs(results, "used")
-    board, study = summarise_board(loaded), tomllib.loads(STUDY.read_text(encoding="utf-8"))
-    models = sorted({entry.model for entry in board.entries})
-    parts = [
+    study, runs, parts = tomllib.loads(STUDY.read_text(encoding="utf-8")), 0, list[str]()
+    for folder in results:
+        if not folder.is_dir():
+            raise UsageError(f"no folder {folder}: run the study and submit it, or give --results.")
+        loaded = load_runs(folder, "used")
+        board, runs = summarise_board(loaded), runs + len(loaded.runs)
+        for model in sorted({entry.model for entry in board.entries}):
+            parts += _of_model(model, board, loaded.runs, study)
+    head = [
         "# PPO against DPO at equal data: results",
         f"Written by `{COMMAND}` from the stored entries of the track "
-        f"`preference` ({count(len(loaded.runs), 'run')}). [ppo-dpo.md](ppo-dpo.md) has the "
+        f"`preference` ({count(runs, 'run')}). [ppo-dpo.md](ppo-dpo.md) has the "
         "questions, the rules, and what the numbers mean. ▲ better, ▼ worse, ■ equivalent (within "
         f"±{MARGIN}), ○ undecided.",
-        *(text for model in models for text in _of_model(model, board, loaded.runs, study)),
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([*head, *parts]) + "\n"
 
 
 def _of_model(
@@ -80,7 +86,8 @@ def _of_model(
 ) -> Iterator[str]:
     entries = {entry.recipe: entry for entry in board.entries if entry.model == model}
     own = [run for run in runs if run.model == model]
-    yield f"## {model.partition('@')[0]}"
+    version = runs[0].record.fingerprint.leaves["track_version"]
+    yield f"## {model.partition('@')[0]}, version {version} of the track"
     yield _chains(entries, own, board.tasks)
     yield (
         "Λ over the completions of the last stage and Λ_F over the FLOPs charged for all stages, "

@@ -16,6 +16,7 @@ from statistics import fmean
 from crlbench.base.wording import number
 from crlbench.pages.words import span
 from crlbench.stats.measures import BLIND
+from crlbench.stats.needs import LEAST_NEW
 from crlbench.verdict.blind import MOST_KEPT
 from crlbench.verdict.board import summarise_board
 from crlbench.verdict.entry import Entry
@@ -41,6 +42,8 @@ class Cell:
     """Score of the start model with exchanged observations."""
     kept: float | None
     """Share of the gain that is kept with exchanged observations; None without a gain."""
+    new: int
+    """Items that the start model answers wrongly when it is decoded greedily."""
 
 
 def cells_of(entry: Entry, runs: Sequence[Run]) -> Iterator[Cell]:
@@ -51,7 +54,8 @@ def cells_of(entry: Entry, runs: Sequence[Run]) -> Iterator[Cell]:
         items = [run.split_items(BLIND, end=False) for run in own]
         blind = [float(scores.mean()) for scores in items if scores is not None]
         kept = None if entry.blind is None else entry.blind[task.task].kept
-        yield Cell(entry.display_name, task, fmean(sound), fmean(blind), kept)
+        new = 0 if entry.novelty is None else entry.novelty.tasks[task.task].new_items
+        yield Cell(entry.display_name, task, fmean(sound), fmean(blind), kept, new)
 
 
 def gates(cell: Cell) -> Iterator[tuple[str, str, str, bool]]:
@@ -60,6 +64,7 @@ def gates(cell: Cell) -> Iterator[tuple[str, str, str, bool]]:
     most, gain = number(task.floor), task.gain
     yield "turns without a fault", f"at least {SOUND_TURNS}", number(sound), sound >= SOUND_TURNS
     yield "start", f"{LOW} to {HIGH}", number(start), LOW <= start <= HIGH
+    yield "new items", f"at least {LEAST_NEW}", str(cell.new), cell.new >= LEAST_NEW
     blind = cell.blind <= task.floor
     yield "start, exchanged observations", f"at most {most}", number(cell.blind), blind
     told = f"{number(gain.value, signed=True)} {span(gain.interval)}"

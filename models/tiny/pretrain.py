@@ -75,6 +75,8 @@ PRETRAINING = Schedule(
 RATES: dict[str, float] = {}
 """Peak learning rates of sizes whose own was chosen, by the rule of :mod:`rates`."""
 PLAYING = replace(PRETRAINING, updates=800, warmup=50)
+PLAY_MOMENT = 300
+"""Updates of it after which models that read episodes are taken: docs/pilot.md."""
 PLAY_CONTEXT = 5120
 """Context of the models that have read episodes: the longest episode that the limits of ``shop``
 allow fits into it. Documents have at most 256 tokens."""
@@ -127,6 +129,8 @@ def schedule_of(name: str) -> Schedule:
 
 def updates_of(name: str) -> int:
     """Updates after which a model's training ends."""
+    if name in PLAY:
+        return PLAY_MOMENT
     return MOMENT if name in SECOND else schedule_of(name).updates
 
 
@@ -223,7 +227,7 @@ def data_statement(name: str) -> str:
 
 def play_statement() -> str:
     """What the episodes are that a model has read, in words."""
-    mix, count = PLAY_MIX, PLAYING.updates * PLAYING.batch
+    mix, count = PLAY_MIX, PLAY_MOMENT * PLAYING.batch
     worlds = ", ".join(f"{world} {share:.0%}" for world, share in mix.worlds.items())
     blunders = ", ".join(f"{world} {mix.blunders_of(world):.0%}" for world in mix.worlds)
     return (
@@ -240,7 +244,7 @@ def training_statement(
     """The rows of the card's training table."""
     schedule = schedule_of(name)
     last = history[-max(1, len(history) // 10) :]
-    end = f" at update {schedule.updates:,}" if name in SECOND else ""
+    end = f" at update {schedule.updates:,}" if name in (*SECOND, *PLAY) else ""
     return {
         "command": f"`python models/tiny/pretrain.py --model {name} --threads {threads}`",
         "seed": SEED,

@@ -102,7 +102,8 @@ def test_what_does_not_come_along_is_compared_with_its_entry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name = "tiny-qwen2-play"
-    monkeypatch.setattr(pretrain, "PLAYING", pretrain.replace(pretrain.PLAYING, updates=2, batch=2))
+    monkeypatch.setattr(pretrain, "PLAYING", pretrain.replace(pretrain.PLAYING, batch=2))
+    monkeypatch.setattr(pretrain, "PLAY_MOMENT", 2)
     monkeypatch.setattr(pretrain, "BUNDLED", ())
     model, history = pretrain.make(name)
     assert len(history) == 2 and model.config.max_position_embeddings == PLAY_CONTEXT
