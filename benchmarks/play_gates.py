@@ -23,7 +23,7 @@ from crlbench.verdict.entry import Entry
 from crlbench.verdict.runs import Run, load_runs
 from crlbench.verdict.task_summary import TaskSummary
 
-SOUND_TURNS, LOW, HIGH, PLACEBO = 0.7, 0.1, 0.75, 0.05
+SOUND_TURNS, LOW, HIGH, PLACEBO = 0.6, 0.1, 0.75, 0.05
 """Least share of turns without a fault at the start; the band of start scores; the most that the
 interval of the placebo arm's Λ may reach."""
 GAINS = {"relay-sum": 0.15, "guess": 0.05, "lookup": 0.1, "calc": 0.1}
