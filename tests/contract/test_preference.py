@@ -52,7 +52,8 @@ def test_every_field_of_the_group_is_a_leaf() -> None:
     one = track("preference")
     control = control_leaves(one, one.conditions, {})
     names = {leaf for leaf in control if leaf.startswith("conditions.preference.")}
-    fields = ("demos", "prompts", "per_prompt", "labels", "labeller", "shared", "flops")
+    fields = ["demos", "prompts", "per_prompt", "labels", "labeller", "shared", "flops"]
+    fields += [f"{kind}_learning_rate" for kind in ("policy", "preference", "imitation")]
     assert names == {f"conditions.preference.{field}" for field in fields}
     assert Conditions.model_validate(stated_conditions(control)) == one.conditions
     for field, value in {"demos": "64", "labeller": '"gold:flip=0.1"', "flops": "5"}.items():
@@ -74,7 +75,7 @@ def test_stages_that_are_shared_survive_as_toml(tmp_path: Path) -> None:
     data = track("preference").model_dump(mode="json")
     path = tmp_path / "preference.toml"
     path.write_text(dump_toml(data))
-    assert Track.model_validate(read_toml(path)) == track("preference")
+    assert Track.model_validate(read_toml(path)).conditions == track("preference").conditions
 
 
 def test_toml_in_lists_leaves_out_what_is_none(tmp_path: Path) -> None:
@@ -100,3 +101,15 @@ def test_labellers_have_a_form(labeller: str) -> None:
 def test_labellers_of_that_form_are_taken(labeller: str) -> None:
     preference = Conditions.model_validate(changed(labeller=labeller)).preference
     assert preference is not None and preference.labeller == labeller
+
+
+def test_a_last_stage_has_the_rate_of_its_kind() -> None:
+    one = track("preference").conditions
+    rates = {
+        kind: one.of_last_stage(kind).optimization.learning_rate
+        for kind in ("policy", "preference", "imitation", "distill")
+    }
+    assert rates == {"policy": 1e-5, "preference": 3e-5, "imitation": 3e-4, "distill": 1e-4}
+    assert one.of_last_stage("distill") is one
+    mini = track("mini").conditions
+    assert mini.of_last_stage("policy") is mini

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 from crlbench.contract.model_card import ModelCard, read_model_card
 
 ROOT = HERE.parents[1]
-ALL_WEIGHTS = 43_000_000
+ALL_WEIGHTS = 50_000_000
 """Bytes that all weights which come along may take."""
 SCORES = re.compile(r"^\| ([a-z-]+) \| id \| (0\.\d+) \|", re.M)
 """Task and sampled score in a model card."""
@@ -63,7 +63,7 @@ def test_a_generation_reads_the_same_tokens_under_the_same_schedule(names: list[
         assert len({*line.findall("\n".join(map(model_card, names)))}) == 1, row
 
 
-def test_all_weights_fit_into_43_megabytes() -> None:
+def test_all_weights_fit_into_50_megabytes() -> None:
     sizes = [(HERE / name / "model.safetensors").stat().st_size for name in BUNDLED]
     assert sum(sizes) <= ALL_WEIGHTS
 
