@@ -15,6 +15,8 @@ from crlbench.catalog.find import Catalog
 from crlbench.verdict.runs import load_runs
 from tests.test_layers import imports
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -27,13 +29,11 @@ def added(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.slow
 def test_it_keeps_every_rule_as_it_stands(added: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["validate", str(added / "tasks" / "my-game")]) == 0
     assert "my-game 0.1.0: keeps every rule" in capsys.readouterr().out
 
 
-@pytest.mark.slow
 def test_its_own_tests_pass_and_can_fail(added: Path) -> None:
     test = added / "tests" / "tasks" / "test_my_game.py"
     broken = added / "tests" / "tasks" / "test_broken.py"
@@ -79,7 +79,6 @@ def test_the_next_commands_are_said_and_it_is_played_by_hand(
     assert f"user: {row['messages'][-1]['content']}" in out and "over; score 1" in out
 
 
-@pytest.mark.slow
 def test_a_bundled_model_learns_it(added: Path, tmp_path: Path) -> None:
     """Its views are documents that the bundled models have read: no model of its own is needed."""
     sizes = {"budget.grid": 2, "budget.iterations_per_point": 4, "evaluation.curve_items": 128,

@@ -29,6 +29,8 @@ from tests.contribute.test_archive import (
 )
 from tests.contribute.test_changes import commit, git, repository, validated
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["repository"]
 
 
@@ -57,7 +59,6 @@ def archived_in(repository: Path, base: str = "base") -> str:
     return "\n".join(check_archives(changes_since(base, repository)))
 
 
-@pytest.mark.slow
 def test_a_new_archive_brings_what_stood(published: Path) -> None:
     """In the commit that raises the version, and later, when only the history has it."""
     run(published, "archive", "track", "nano")
@@ -70,7 +71,6 @@ def test_a_new_archive_brings_what_stood(published: Path) -> None:
     assert archived_in(published) == ""
 
 
-@pytest.mark.slow
 def test_a_new_archive_of_what_never_stood_is_refused(published: Path) -> None:
     run(published, "archive", "track", "nano")
     track = published / OLD / "leaderboard" / "tracks" / "nano.toml"
@@ -153,7 +153,6 @@ def test_what_a_merged_branch_went_through_was_never_published(published: Path) 
     assert "is no state in which track 'nano' 1 was published" in archived_in(published)
 
 
-@pytest.mark.slow
 def test_an_archive_of_a_later_task_under_the_same_track_is_refused(published: Path) -> None:
     """The state stood, after somebody had raised the task alone."""
     run(published, "archive", "track", "nano")
@@ -229,7 +228,6 @@ def later(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.slow
 def test_a_task_of_a_published_track_rises_once_it_is_archived(later: Path) -> None:
     before = (later / "tasks/addition/task.py").read_text()
     done = frozen_in(later)
@@ -249,7 +247,6 @@ def test_a_task_of_a_published_track_rises_once_it_is_archived(later: Path) -> N
     assert "now raise the version of the tracks that hold it: nano@1" in done.stderr
 
 
-@pytest.mark.slow
 def test_a_task_of_no_published_track_rises_freely(later: Path) -> None:
     track_at(later, 0)
     done = frozen_in(later)
@@ -257,7 +254,6 @@ def test_a_task_of_no_published_track_rises_freely(later: Path) -> None:
     assert "raise the version of the tracks" not in done.stderr
 
 
-@pytest.mark.slow
 def test_the_last_commit_says_what_is_published(published: Path) -> None:
     """The track may have risen in the same change."""
     changed_task(published)
@@ -273,7 +269,6 @@ def test_the_last_commit_says_what_is_published(published: Path) -> None:
     assert "raise the version of the tracks" not in done.stderr
 
 
-@pytest.mark.slow
 def test_a_track_rises_with_its_task(published: Path) -> None:
     run(published, "archive", "track", "nano")
     changed_task(published)
@@ -317,7 +312,6 @@ def test_drafts_rise_freely(published: Path, draft: str) -> None:
     assert not check_tracks(changes_since("base", published))
 
 
-@pytest.mark.slow
 def test_a_track_is_archived_with_the_tasks_that_it_was_published_with(published: Path) -> None:
     """By the commit that published it."""
     changed_task(published)
@@ -339,7 +333,6 @@ def head(root: Path) -> str:
     return done.stdout[:12]
 
 
-@pytest.mark.slow
 def test_stored_results_say_which_tasks_a_track_has(entry: Path, later: Path) -> None:
     """Outside of git nothing else does."""
     run(later.parent, "freeze", str(later / "tasks" / "addition"), "--bump")
@@ -366,7 +359,6 @@ def test_a_draft_is_archived_where_results_of_it_stand(published: Path) -> None:
     assert "track 'nano' 0 is a draft" in archived_in(published)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["track", "task"])
 def test_what_is_not_committed_is_not_archived(published: Path, kind: str) -> None:
     """Who raised the version first would archive the new one."""

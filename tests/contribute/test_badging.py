@@ -21,6 +21,8 @@ from crlbench.verdict.badges import Badges
 from tests.contribute.forger import Forger
 from tests.contribute.test_changes import RESULTS, commit, git, place
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -78,7 +80,6 @@ def log(root: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.slow
 def test_a_forged_a_damaged_and_a_good_entry_each_have_their_outcome(
     checkout: Path, entry: Path, other: Path, script: str, capsys: pytest.CaptureFixture
 ) -> None:
@@ -116,7 +117,6 @@ def test_a_forged_a_damaged_and_a_good_entry_each_have_their_outcome(
     assert code == 0 and lines == []
 
 
-@pytest.mark.slow
 def test_a_gated_model_is_an_outcome_of_its_entry_alone(
     checkout: Path, entry: Path, other: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
@@ -135,7 +135,6 @@ def test_a_gated_model_is_an_outcome_of_its_entry_alone(
     assert Badges([noted]).of_run(noted["record_id"]) is None
 
 
-@pytest.mark.slow
 def test_a_slow_entry_has_its_time_and_leaves_nothing_running(
     checkout: Path, entry: Path, other: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
@@ -153,7 +152,6 @@ def test_a_slow_entry_has_its_time_and_leaves_nothing_running(
     assert not running(int(mark.read_text()))
 
 
-@pytest.mark.slow
 def test_the_batch_ends_with_what_it_has(
     checkout: Path, entry: Path, other: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
@@ -238,7 +236,6 @@ def test_a_replay_refuses_links(
     assert "README.md" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_a_replay_goes_past_what_fails(
     checkout: Path, entry: Path, other: Path, script: str, capsys: pytest.CaptureFixture
 ) -> None:

@@ -19,6 +19,8 @@ from tests.contribute.forger import Forger
 from tests.contribute.honest import TRACK, copied, crlbench, evaluated, submitted
 from tests.support.shared import made_once
 
+pytestmark = pytest.mark.slow
+
 TASKS = ("relay-sum", "lookup")
 
 
@@ -176,7 +178,6 @@ def loose(folder: Path, runs: Path, out: Path, task: str) -> Path:
     return target
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", FORGED)
 def test_a_forged_episode_is_refused_by_its_field(
     name: str, played_entry: Path, played_runs: Path, played_home: Path, tmp_path: Path
@@ -209,7 +210,6 @@ FIGURES: dict[str, tuple[str, Callable[[Json], object], str]] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", FIGURES)
 def test_forged_figures_of_episodes_are_refused(
     name: str, played_entry: Path, played_home: Path, tmp_path: Path

@@ -17,6 +17,8 @@ from crlbench.verdict.board import Board, summarise_board
 from crlbench.verdict.runs import Runs, load_runs
 from tests.support.simulate import Plan, write_board
 
+pytestmark = pytest.mark.slow
+
 ENTRY = Plan(
     items=256, placebo=3, mode=3, stress=3, protocol="CRL-2", pass_draws=32, track_version=1
 )
@@ -60,7 +62,6 @@ def test_parts_of_e_are_drawn_and_add_up() -> None:
     )
 
 
-@pytest.mark.slow
 def test_the_page_says_what_was_known_before(page: str, board: Board) -> None:
     text = words(page)
     assert text.count("What was known before?") == len(board.entries)
@@ -80,7 +81,6 @@ def test_the_page_says_what_was_known_before(page: str, board: Board) -> None:
                 assert f"{task} {part.split.upper()} {pairs}" in text
 
 
-@pytest.mark.slow
 def test_the_page_says_what_labels_taught_and_what_failures_rest_on(
     page: str, board: Board
 ) -> None:

@@ -25,6 +25,8 @@ from crlbench.verdict.entry import make_entry
 from crlbench.verdict.runs import Run, load_runs
 from tests.support.shared import made_once
 
+pytestmark = pytest.mark.slow
+
 SHORT = {
     "budget.prompts": 4,
     "budget.completions": 4,
@@ -70,7 +72,6 @@ def findings(facts: Facts, confined: bool = False) -> list[Finding]:
     return spoken or [*check_played(facts, rows, task)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("confined", [False, True])
 def test_a_run_keeps_its_episodes(played: Facts, confined: bool) -> None:
     rows, episodes = rows_of(played), played.run.episodes()
@@ -83,7 +84,6 @@ def test_a_run_keeps_its_episodes(played: Facts, confined: bool) -> None:
     assert all(turn["tokens"] > 0 and turn["observation"] for turn in turns)
 
 
-@pytest.mark.slow
 def test_a_run_stores_what_it_scored_blind(played: Facts, folder: Path) -> None:
     """Both ends, as the conditions ask; a changed number is found, and the share is published."""
     stored = played.record.splits[BLIND]
@@ -177,7 +177,6 @@ def tools_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made_once(tmp_path_factory, "tool-episodes", run)
 
 
-@pytest.mark.slow
 def test_calls_are_read_again_from_what_was_said(
     tools_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,7 +196,6 @@ def test_calls_are_read_again_from_what_was_said(
     assert found.field == "line 3: turn 0: said" and found.file == EPISODES
 
 
-@pytest.mark.slow
 def test_two_jobs_play_what_one_does(folder: Path, tmp_path: Path) -> None:
     """The run of the first seed beside another one, each in a process of its own: bit by bit."""
     pairs = [part for name, value in SHORT.items() for part in ("--set", f"{name}={value}")]
@@ -211,7 +209,6 @@ def test_two_jobs_play_what_one_does(folder: Path, tmp_path: Path) -> None:
         assert (both[0].parent / name).read_bytes() == (first.parent / name).read_bytes()
 
 
-@pytest.mark.slow
 def test_a_run_in_another_history_verifies(tmp_path: Path, capsys: Any) -> None:
     pairs = [part for name, value in SHORT.items() for part in ("--set", f"{name}={value}")]
     where = ["--model", "tiny-llama", "--tasks", "relay-sum", "--out", str(tmp_path)]

@@ -24,6 +24,8 @@ from crlbench.verdict.board import summarise_board
 from crlbench.verdict.runs import load_runs
 from tests.support.arm_runs import MODEL, TASK, TRACK
 
+pytestmark = pytest.mark.slow
+
 
 def record_of(entry: Path, arm: str, seed: int = 0) -> RunRecord:
     return read_record(entry / TASK / arm / f"seed-{seed:02d}" / "record.json", own=True)
@@ -44,7 +46,6 @@ def test_control_arms_have_three_seeds_at_most() -> None:
     assert [seeds_of(arm, 2) for arm in ARMS] == [2, 2, 2, 2, 2]
 
 
-@pytest.mark.slow
 def test_every_arm_is_planned_run_and_recorded(trained_arms: Path) -> None:
     plan = json.loads((trained_arms / "plan.json").read_text())
     assert plan["arms"] == {"real": 2, "placebo": 2, "mode": 2, "stress": 2, "wrong": 2}
@@ -157,7 +158,6 @@ def test_an_unknown_arm_is_named_with_those_there_are(
     assert "mode" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "arm", ["mode", *(pytest.param(one, marks=pytest.mark.full) for one in ("stress", "wrong"))]
 )

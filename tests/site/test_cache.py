@@ -31,6 +31,8 @@ from crlbench.site.pages import File, Kept, Made
 from crlbench.site.reading import read_site
 from crlbench.site.source import Site
 
+pytestmark = pytest.mark.slow
+
 STORED = Path(__file__).parents[2] / "leaderboard" / "results" / "mini-543da47d0c99"
 MODELS = ("tiny-llama@25666175", "tiny-mistral@7cc31561")
 
@@ -82,7 +84,6 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-@pytest.mark.slow
 def test_a_build_from_the_cache_is_the_cold_one(
     committed: Path, cache: Cache, cold: Mapping[str, bytes], read: list[str]
 ) -> None:
@@ -91,7 +92,6 @@ def test_a_build_from_the_cache_is_the_cold_one(
     assert read == []
 
 
-@pytest.mark.slow
 def test_pages_are_not_made_again(
     committed: Path, cache: Cache, cold: Mapping[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,7 +120,6 @@ CHANGES: Mapping[str, Callable[[str], str]] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_changed_file_makes_its_entry_be_read_again(
     copied: Path, cache: Cache, read: list[str], name: str
@@ -132,7 +131,6 @@ def test_a_changed_file_makes_its_entry_be_read_again(
     assert building.build(site) == building.build(read_site(copied, Catalog()))
 
 
-@pytest.mark.slow
 def test_a_retraction_reaches_every_entry(
     copied: Path, cache: Cache, read: list[str]
 ) -> None:
@@ -141,7 +139,6 @@ def test_a_retraction_reaches_every_entry(
     assert read == [*MODELS]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("times", [1, 9])
 def test_numbers_of_files_that_change_meanwhile_have_no_key_of_before(
     copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
@@ -183,7 +180,6 @@ def test_a_key_rests_on_the_retractions_that_the_census_reads(
     assert caching.key_of(folder, caching.surroundings_of([], [])) != before
 
 
-@pytest.mark.slow
 def test_other_code_finds_nothing(
     committed: Path, cache: Cache, read: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,7 +207,6 @@ def test_the_code_digest_is_that_of_every_file_it_rests_on(
     assert {"site/run.html.j2", "templates/report_parts.html.j2"} <= names
 
 
-@pytest.mark.slow
 def test_another_address_of_the_repository_finds_nothing(
     committed: Path, cache: Cache, read: list[str]
 ) -> None:
@@ -225,7 +220,6 @@ def damage(path: Path, at: int) -> None:
     path.write_bytes(content)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("place", [0.001, 0.3, 0.9])
 def test_a_build_from_damaged_parcels_is_the_cold_one(
     committed: Path, cache: Cache, cold: Mapping[str, bytes], place: float
@@ -238,7 +232,6 @@ def test_a_build_from_damaged_parcels_is_the_cold_one(
 PARTS = ("head", "small", "large 0", "evidence 0 kept", "arm 0 tasks", "panels", "files")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", PARTS)
 def test_a_damaged_part_is_made_again_when_it_is_asked_for(
     committed: Path, cache: Cache, cold: Mapping[str, bytes], part: str
@@ -257,7 +250,6 @@ def test_a_damaged_part_is_made_again_when_it_is_asked_for(
         Parcel(path).check()
 
 
-@pytest.mark.slow
 def test_a_parcel_under_the_key_of_another_is_not_taken(
     committed: Path, cache: Cache, cold: Mapping[str, bytes], read: list[str]
 ) -> None:
@@ -269,7 +261,6 @@ def test_a_parcel_under_the_key_of_another_is_not_taken(
     assert read == [*MODELS]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("change", ["[]", "{}", "no arms", "no run"])
 def test_a_sound_parcel_of_something_else_is_made_again(
     committed: Path, cache: Cache, cold: Mapping[str, bytes], read: list[str], change: str
@@ -322,7 +313,6 @@ VALUES: Sequence[tuple[str, Sequence[Any], Any]] = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("part", "way", "value"),
     [
@@ -348,7 +338,6 @@ def test_a_value_that_no_build_kept_is_computed_again(
     assert building.build(read_site(committed, Catalog(), cache=cache)) == cold
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("value", ["<script>", None, 0.5, float("nan"), ["x", 1]])
 @pytest.mark.parametrize("kind", ["results-", "transfer-"])
 def test_results_of_several_entries_that_no_build_kept_are_computed_again(
@@ -369,7 +358,6 @@ def test_results_of_several_entries_that_no_build_kept_are_computed_again(
     assert building.build(read_site(committed, Catalog(), cache=cache)) == cold
 
 
-@pytest.mark.slow
 def test_parts_that_do_not_fit_together_are_computed_again_with_a_sentence(
     committed: Path, cache: Cache, cold: Mapping[str, bytes]
 ) -> None:
@@ -389,7 +377,6 @@ def test_parts_that_do_not_fit_together_are_computed_again_with_a_sentence(
     assert building.build(again) == cold and said == [sentence]
 
 
-@pytest.mark.slow
 def test_an_error_of_the_build_itself_is_no_fault_of_the_cache(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -426,7 +413,6 @@ def test_results_that_are_none_are_not_taken(tmp_path: Path, content: bytes) -> 
     assert read_known(cache, "results-of-two").get("one", int) == 1
 
 
-@pytest.mark.slow
 def test_what_no_build_used_for_long_is_removed(cache: Cache) -> None:
     old, young = cache.folder / "old.parcel", cache.folder / "young.parcel"
     other = cache.folder / "thesis.txt"
@@ -496,7 +482,6 @@ def test_what_another_build_uses_stays(tmp_path: Path, monkeypatch: pytest.Monke
     assert [path.stem for path in tmp_path.iterdir()] == ["used"]
 
 
-@pytest.mark.slow
 def test_a_temporary_cache_goes_with_the_site(committed: Path) -> None:
     cache = TemporaryCache()
     folder = cache.folder
@@ -598,7 +583,6 @@ def test_a_site_that_a_killed_build_had_set_aside_comes_back(
 # -- the command ---------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_the_command_keeps_below_the_home(
     committed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -611,7 +595,6 @@ def test_the_command_keeps_below_the_home(
     capsys.readouterr()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("named", [False, True])
 def test_a_place_that_is_taken_fails_where_someone_named_the_cache(
     committed: Path,

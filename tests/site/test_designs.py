@@ -26,6 +26,8 @@ from tests.site.simulated import submit, text_of
 from tests.support.chromium import ANY, barriers
 from tests.support.designs import INDEPENDENT, write_designs
 
+pytestmark = pytest.mark.slow
+
 DESIGNS = {
     "tiny-llama": (2.4, INDEPENDENT),
     "tiny-qwen2": (1.1, INDEPENDENT),
@@ -59,7 +61,6 @@ def folder(files: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory) ->
     return place
 
 
-@pytest.mark.slow
 def test_a_row_of_the_board_is_a_design(site: Site, files: dict[str, bytes]) -> None:
     text, page = text_of(files, "index.html"), files["index.html"].decode()
     assert page.count('<tr role="row" data-name=') == 3 * len(DESIGNS)
@@ -114,7 +115,6 @@ def test_the_table_has_a_row_for_each_design_and_axis(site: Site, files: dict[st
         assert (row["tier"] != "") == ranked
 
 
-@pytest.mark.slow
 def test_what_is_kept_of_entries_gives_the_same_site(
     results: Path, files: dict[str, bytes], tmp_path: Path
 ) -> None:
@@ -131,7 +131,6 @@ def visit(chromium: Any, folder: Path) -> Iterator[Visitor]:
     assert visitor.problems == []
 
 
-@pytest.mark.slow
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [360, 1280])
 def test_rows_open_and_nothing_hangs_over(visit: Visitor, site: Site, width: int) -> None:
@@ -145,7 +144,6 @@ def test_rows_open_and_nothing_hangs_over(visit: Visitor, site: Site, width: int
 
 
 @pytest.mark.browser
-@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 768, 1280])
 def test_the_accessibility_checker_finds_nothing(

@@ -29,6 +29,8 @@ from crlbench.site import formats
 from crlbench.site.reading import read_site
 from crlbench.site.source import Site
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 STORED = ROOT / "leaderboard" / "results" / "mini-543da47d0c99"
 
@@ -60,7 +62,6 @@ def built(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 # -- build ---------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_any_number_of_threads_gives_the_same_bytes(results: Path) -> None:
     found = []
     for threads in (1, 2):
@@ -70,7 +71,6 @@ def test_any_number_of_threads_gives_the_same_bytes(results: Path) -> None:
     assert found[0] == found[1]
 
 
-@pytest.mark.slow
 def test_check_says_what_differs(
     results: Path, built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -141,7 +141,6 @@ def asked(url: str, path: str) -> tuple[int, dict[str, str], bytes]:
     return found
 
 
-@pytest.mark.slow
 def test_serve_shows_the_site_until_ctrl_c(
     served: tuple[subprocess.Popen[str], str], built: Path
 ) -> None:
@@ -292,7 +291,6 @@ def test_pairs_have_the_verdicts_of_compare(table: Table, site: Site) -> None:
         assert (float(row["difference"]), row["verdict"]) == (effect.value, effect.verdict)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMAT_NAMES)
 def test_every_format_holds_the_same_and_the_same_bytes(
     form: str, table: Table, results: Path, tmp_path: Path

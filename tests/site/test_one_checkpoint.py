@@ -26,6 +26,8 @@ from tests.site.browser import Visitor
 from tests.site.simulated import submit, text_of
 from tests.support.simulate import Plan, write_board
 
+pytestmark = pytest.mark.slow
+
 SLOPES = {"tiny2-llama": 2.4, "tiny2-qwen2": 2.2, "tiny2-mistral": 0.4}
 PLAN = Plan(
     items=192,
@@ -60,7 +62,6 @@ def files(site: Site) -> dict[str, bytes]:
     return dict(build(site))
 
 
-@pytest.mark.slow
 def test_the_front_page_says_who_is_first_and_how_far_that_reaches(files: dict[str, bytes]) -> None:
     text = text_of(files, "index.html")
     unknown = "One checkpoint of each design was trained: whether the designs differ is not known."

@@ -22,6 +22,8 @@ from crlbench.site.source import Site
 from tests.site.simulated import REVISION, submit, text_of
 from tests.support.simulate import Plan, write_board
 
+pytestmark = pytest.mark.slow
+
 TASKS = ("addition", "counting")
 ENTRY = Plan(
     tasks=TASKS,
@@ -55,7 +57,6 @@ def files(site: Site) -> dict[str, bytes]:
     return dict(build(site))
 
 
-@pytest.mark.slow
 def test_the_wrong_arm_stands_where_it_was_run(files: dict[str, bytes]) -> None:
     for model, runs in (("tiny-qwen2", True), ("tiny-llama", False)):
         (path,) = [p for p in files if p.endswith("/ppo/index.html") and f"/{model}@" in p]
@@ -153,7 +154,6 @@ def test_effects_are_labelled_with_the_signs_of_their_board(site: Site) -> None:
     assert _tallies([pairs], board.board.signs).startswith(f"Λ_new 1 {calls['efficiency']}")
 
 
-@pytest.mark.slow
 def test_what_is_kept_of_an_entry_gives_the_same_site(
     results: Path, files: dict[str, bytes], tmp_path: Path
 ) -> None:

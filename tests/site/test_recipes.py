@@ -26,6 +26,8 @@ from crlbench.verdict.pairs import paired_axes
 from tests.site.simulated import REVISION, TASKS, submit
 from tests.support.simulate import Plan, write_board
 
+pytestmark = pytest.mark.slow
+
 FLIP = "grpo+clip=ppo-clip:high=0.28"
 _PLAN = Plan(tasks=TASKS, board=TASKS, revision=REVISION, items=16, seeds=5, track_version=1)
 
@@ -63,7 +65,6 @@ def files(site: Site) -> Mapping[str, bytes]:
     return build(site)
 
 
-@pytest.mark.slow
 def test_an_entry_is_set_against_the_recipe_that_it_is_measured_by(site: Site):
     stored = site.boards[0]
     entries = {entry.name: entry for entry in stored.board.entries}
@@ -73,7 +74,6 @@ def test_an_entry_is_set_against_the_recipe_that_it_is_measured_by(site: Site):
     assert all(one.recipe == "ppo" for one in rivals(stored, entries[f"{model}/ppo"]))
 
 
-@pytest.mark.slow
 def test_a_base_says_over_how_many_seeds_its_score_is(files: Mapping[str, bytes]):
     assert ", 5 seeds</span>" in files["recipes.html"].decode()
 

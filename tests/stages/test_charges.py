@@ -32,6 +32,8 @@ from crlbench.verdict.runs import Runs, load_runs
 from tests.policy.test_flops import counter
 from tests.stages.test_chain import audit, plan_in, rewritten, run
 
+pytestmark = pytest.mark.slow
+
 TOKENS = 28_000
 
 
@@ -71,7 +73,6 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Counted:
     return Counted(out, record, dict(flops))
 
 
-@pytest.mark.slow
 def test_charges_are_what_torch_counts_but_padding(counted: Counted) -> None:
     """Rows are padded to the longest of a batch, which the counter sees and nobody is charged."""
     record = counted.record
@@ -303,7 +304,6 @@ def natural(tmp_path_factory: pytest.TempPathFactory) -> Counted:
     return Counted(out, record, dict(flops))
 
 
-@pytest.mark.slow
 def test_steps_in_a_trust_region_are_charged_as_torch_counts_them(natural: Counted) -> None:
     record = natural.record
     assert record.ledger is not None and record.charges is not None
