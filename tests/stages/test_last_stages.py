@@ -184,12 +184,15 @@ def test_one_reward_model_for_all_seeds_is_that_of_the_first_and_opens_the_divis
 
 @pytest.mark.slow
 def test_a_last_stage_trains_at_the_rate_of_its_kind(tmp_path: Path) -> None:
-    def curve(name: str, setting: str) -> list[float]:
-        out = tmp_path / setting
-        record = run(plan_in(out, name, (setting, "3e-4"))[0])
-        assert record.fingerprint.leaves[f"conditions.{setting}"] == 3e-4
-        return [float(value) for value in record.health["margin"]]
+    def margins(name: str, **rates: str) -> list[float | None]:
+        groups = {"optimization": "optimization.learning_rate"}
+        settings = [
+            (groups.get(kind, f"preference.{kind}_learning_rate"), rate)
+            for kind, rate in rates.items()
+        ]
+        record = run(plan_in(tmp_path / name, "sft-dpo", *settings)[0])
+        return record.health["margin"]
 
-    at_its_own = curve("sft-dpo", "preference.preference_learning_rate")
-    assert at_its_own == curve("sft-dpo", "optimization.learning_rate")
-    assert at_its_own != curve("sft-dpo", "preference.policy_learning_rate")
+    own = margins("own", preference="3e-4")
+    assert own == margins("of all", preference="null", optimization="3e-4")
+    assert own != margins("of another", policy="3e-4")
