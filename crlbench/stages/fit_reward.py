@@ -19,6 +19,7 @@ from crlbench.contract.task_card import RewardCard
 from crlbench.disk.hashing import sha256_file
 from crlbench.disk.toml import dump_toml
 from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError, unknown_name
+from crlbench.policy.text.tokenizer_files import save_tokenizer
 from crlbench.policy.weights.load import Reader
 from crlbench.policy.weights.reward_model import (
     CARD,
@@ -308,7 +309,7 @@ def fill(
     model.model.config.pad_token_id = reader.pad
     with silent():
         model.model.cpu().to(dtype).save_pretrained(folder)
-        reader.tokenizer.save_pretrained(folder)
+        save_tokenizer(reader.tokenizer, folder)
     content["weights_sha256"] = sha256_file(folder / WEIGHTS)
     card = validate_card(RewardCard, content, folder / CARD)
     (folder / CARD).write_text(dump_toml(content), encoding="utf-8")

@@ -11,6 +11,7 @@ from torch import Tensor
 from crlbench.contract.model_card import ModelCard
 from crlbench.errors import ValidationError
 from crlbench.policy.adapters import lora_config
+from crlbench.policy.text.tokenizer_files import save_tokenizer
 from crlbench.policy.weights.load import Location, Reader, build_policy, load_backbone
 from crlbench.policy.weights.shape import config_of, skeleton
 from crlbench.policy.weights.tensors import silent
@@ -68,7 +69,7 @@ def write_checkpoint(
         model.config.crlbench_stop_tokens = list(card.stop_tokens)
     with silent():
         model.save_pretrained(folder)
-        reader.tokenizer.save_pretrained(folder)
+        save_tokenizer(reader.tokenizer, folder)
     _write_value_head(weights, folder)
 
 
