@@ -8,6 +8,7 @@ new, and Λ_new has no number. Prints Λ of each recipe, and of each one minus t
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -48,7 +49,12 @@ def main(folder: Path, base: str, versus: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", type=Path, help="a board, below runs/ or leaderboard/results/")
+    parser.add_argument("base", help="recipe that the others are compared with")
+    parser.add_argument("versus", nargs="*", help="the other recipes")
+    options = parser.parse_args()
     try:
-        main(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])
+        main(options.folder, options.base, options.versus)
     except CrlbenchError as error:
         sys.exit(f"error: {error}")

@@ -7,7 +7,7 @@ Reads folders of runs with the real and the placebo arm. docs/pilot.md has the g
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,4 +99,6 @@ def main(folders: Sequence[Path]) -> None:
 
 
 if __name__ == "__main__":
-    main([Path(folder) for folder in sys.argv[1:]])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folders", type=Path, nargs="+", help="boards, below runs/")
+    main(parser.parse_args().folders)
