@@ -164,6 +164,8 @@ def choose(options: argparse.Namespace, design: Design, choice: Choice) -> None:
         gains = {model: fmean(map(_gain, records)) for model, records in found.items()}
         rows.append((setting, gains, min(gains.values()), found))
         print(line(design.panel, setting, gains), flush=True)
+        for name, gain in by_recipe(design, choice.recipes, found).items():
+            print(f"|   {name} | {' | '.join(setting.values())} | {gain:+.3f} |")
     best = max(rows, key=lambda row: (round(row[2], 3), *(-float(v) for v in row[0].values())))
     print("winner:", ", ".join(f"{name}={value}" for name, value in best[0].items()))
     if not design.budget:
@@ -171,6 +173,23 @@ def choose(options: argparse.Namespace, design: Design, choice: Choice) -> None:
     later = {model: fmean(map(_second_half, records)) for model, records in best[3].items()}
     print(line(design.panel, {"second half": "second half"}, later))
     print("budget:", "whole" if min(later.values()) >= SECOND_HALF else "half")
+
+
+def by_recipe(
+    design: Design, recipes: tuple[str, ...], found: dict[str, list[dict]]
+) -> dict[str, float]:
+    """The mean gain of each of several recipes over the models that ran; empty for one recipe."""
+    if len(recipes) == 1:
+        return {}
+    each = len(design.tasks) * design.seeds
+    return {
+        name: fmean(
+            _gain(record)
+            for records in found.values()
+            for record in records[place * each : (place + 1) * each]
+        )
+        for place, name in enumerate(recipes)
+    }
 
 
 def run(

@@ -188,9 +188,12 @@ def endings(
 
 def _calls_with_words(environment: Environment, position: Position) -> Iterator[str]:
     """Calls of every tool, on one line, whose arguments are words of what a seat is told last."""
-    told = environment.observe(json.loads(position.state), position.seat)
-    words = dict.fromkeys(re.findall(r"\w+", told[-1]["content"]))
-    for tool, word in itertools.product(tools_of(environment), list(words)[:STUBBORN]):
+    tools = tools_of(environment)
+    if not tools:
+        return
+    told = environment.observe(json.loads(position.state), position.seat)[-1:]
+    words = dict.fromkeys(word for one in told for word in re.findall(r"\w+", one["content"]))
+    for tool, word in itertools.product(tools, list(words)[:STUBBORN]):
         yield " ".join([tool.name, *[word] * len(tool.properties)])
 
 
