@@ -73,6 +73,7 @@ FORMS = (
     Form(r"\$EDITOR", "opens an editor", run=False),
     Form(r"pytest -m gpu|CRLBENCH_PEERS|CRLBENCH_DATA=DIR python benchmarks", "needs a device or "
          "environments of other programs", run=False),
+    Form(r"pytest -m", ".ci/run has these parts, this test among them", run=False),
     Form(r"pytest tests/tasks/test_my_", "tests/commands/test_add_task.py runs such a file",
          run=False),
     Form(r"crlbench (show task|evaluate .*--tasks) my-game",
