@@ -29,7 +29,7 @@ from crlbench.run.plan import Plan, label, of_shard, state
 from crlbench.run.progress import duration
 from crlbench.run.session import survey
 from crlbench.run.store import check_writable
-from crlbench.verdict.protocols import RULES
+from crlbench.verdict.protocols import rules_for
 
 AMOUNTS = {
     "verdicts": "labels",
@@ -121,7 +121,7 @@ def foresee(options: Namespace, job: Job) -> Forecast:
     need = max(peaks, default=None) if one_per_model else None
     jobs = job.processes(len(missing), need)
     result = {
-        "plans": [_describe(plan) for plan in job.plans],
+        "plans": [_describe(plan, job) for plan in job.plans],
         "cells": len(cells),
         "missing": len(missing),
         "vanished": len(vanished),
@@ -176,8 +176,10 @@ def _paced_seconds(cell: Cell, pace: Pace, card: ModelCard) -> float:
     return pace.seconds_of(card.params_total or 0, _completions(cell))
 
 
-def _describe(plan: Plan) -> dict[str, Any]:
+def _describe(plan: Plan, job: Job) -> dict[str, Any]:
     body = plan.body
+    kinds = [job.catalog.task_card(name).kind for name in body["tasks"]]
+    needed = rules_for(protocol_name(body["control"]), kinds).needed
     return {
         "hash": plan.hash,
         "folder": str(plan.folder),
@@ -189,7 +191,7 @@ def _describe(plan: Plan) -> dict[str, Any]:
         "tasks": body["tasks"],
         "arms": body["arms"],
         "preview": body["arms"].get("real") not in DECLARED_SEEDS
-        or not set(RULES[protocol_name(body["control"])].needed) <= set(body["arms"]),
+        or not set(needed) <= set(body["arms"]),
     }
 
 

@@ -106,7 +106,8 @@ def declare(options: Namespace, request: TrainingRequest) -> Job:
     opened = opening(recipe, settings.data is not None)
     say_division(request.track, [*request.reasons, *opened], settings)
     unstressed = why_unstressed(recipe.config)
-    say_preview(settings, cards.values(), board.track, unstressed)
+    kinds = [catalog.task_card(name).kind for name in tasks]
+    say_preview(settings, cards.values(), board.track, kinds, unstressed)
     return Job(settings, catalog, board, plans, [*cards.values()], admitted)
 
 

@@ -18,6 +18,7 @@ from crlbench.commands.console import count, note, out, warn
 from crlbench.commands.settings import Settings, shard
 from crlbench.contract.attempts import DECLARED_SEEDS, declarations, planned
 from crlbench.contract.conditions import Conditions, Track
+from crlbench.contract.fields import TaskKind
 from crlbench.contract.model_card import ModelCard
 from crlbench.contract.record_files import read_record
 from crlbench.disk.names import RECORD_NAME
@@ -46,7 +47,7 @@ from crlbench.run.plan import Board, Plan, label
 from crlbench.run.progress import Progress
 from crlbench.run.session import StopSwitch, Work, opened, run_missing, survey
 from crlbench.run.store import check_space, check_writable
-from crlbench.verdict.protocols import RULES
+from crlbench.verdict.protocols import rules_for
 
 if TYPE_CHECKING:
     from crlbench.run.admission import Admitted
@@ -127,11 +128,16 @@ def say_division(track: str, reasons: Sequence[str], settings: Settings) -> None
 
 
 def say_preview(
-    settings: Settings, cards: Iterable[ModelCard], track: Track, unstressed: str = ""
+    settings: Settings,
+    cards: Iterable[ModelCard],
+    track: Track,
+    kinds: Iterable[TaskKind] = (),
+    unstressed: str = "",
 ) -> None:
     """What keeps runs from ever ranking is announced when they are declared.
 
     Args:
+        kinds: of the tasks.
         unstressed: why the recipe has no stress arm; empty where it has one.
     """
     if settings.smoke or "real" not in settings.arm:
@@ -153,7 +159,7 @@ def say_preview(
     if settings.seeds not in DECLARED_SEEDS:
         warn(f"preview: {count(settings.seeds, 'seed')} declared; a rank needs 5, 10 or 20")
         return
-    rules = RULES[track.protocol]
+    rules = rules_for(track.protocol, kinds)
     if absent := [arm for arm in rules.needed if arm not in settings.arm]:
         arms = f"{absent[0]} arm" if len(absent) == 1 else f"{' and '.join(absent)} arms"
         every = ",".join(("real", *rules.needed))

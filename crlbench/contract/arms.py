@@ -20,6 +20,8 @@ Arm = Literal["real", "placebo", "mode", "stress", "wrong"]
 ARMS: tuple[Arm, ...] = get_args(Arm)
 CONTROLS: tuple[Arm, ...] = ("placebo", "mode", "stress", "wrong")
 """Arms beside the real one. A protocol says which ones a rank needs; none needs the wrong arm."""
+ANSWERED: tuple[Arm, ...] = ("mode", "wrong")
+"""Arms that compare a completion with an answer; a task of episodes has none, and no such arm."""
 CONTROL_SEEDS = 3
 """A control arm runs on the first seed indices only (protocols CRL-1, A.4, and CRL-2)."""
 STRESS_FACTOR = 3.0

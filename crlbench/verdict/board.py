@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from crlbench.base.parallel import on_one_thread
 from crlbench.contract.arms import ARMS, CONTROLS, Arm
-from crlbench.contract.conditions import Reference, Track, protocol_name
+from crlbench.contract.conditions import Reference, Track
 from crlbench.contract.records import RunRecord
 from crlbench.errors import ValidationError, unknown_name
 from crlbench.stats.correlations import Correlation, correlations
@@ -47,7 +47,7 @@ from crlbench.verdict.entry import Control, Entry, as_own, make_entry
 from crlbench.verdict.improvements import Improvement, improvement_of
 from crlbench.verdict.pairs import AxisPair, paired_axes
 from crlbench.verdict.plain_data import plain
-from crlbench.verdict.protocols import RULES, Rules
+from crlbench.verdict.protocols import Rules, rules_of
 from crlbench.verdict.ranking import AxisRanking, Contestant, Tests, rank_axis
 from crlbench.verdict.resources import known_track
 from crlbench.verdict.runs import Run, Runs
@@ -128,17 +128,14 @@ class Board:
     """Versions that wrote the records."""
     conditions: dict[str, Any] = field(metadata=IN_MEMORY)
     """Everything that was held fixed, by its path in the fingerprint."""
+    rules: Rules = field(metadata=IN_MEMORY)
+    """What the protocol decides for the board's tasks."""
 
     @property
     def arms(self) -> tuple[Entry, ...]:
         """Entries and controls, by model, recipe and arm."""
         arms = (*self.entries, *self.controls)
         return tuple(sorted(arms, key=lambda e: (e.model, e.recipe, e.arm)))
-
-    @property
-    def rules(self) -> Rules:
-        """What the board's protocol decides."""
-        return RULES[protocol_name(self.conditions)]
 
     @property
     def signs(self) -> dict[Axis, str]:
@@ -299,6 +296,7 @@ def board_of(
         },
         crlbench=tuple(sorted({run.version for run in runs})),
         conditions=first.fingerprint.leaves,
+        rules=rules_of(first),
     )
 
 

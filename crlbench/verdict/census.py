@@ -267,18 +267,26 @@ class Archive:
         retractions = concerning(self._retractions[leaderboard], name, inside)
         return tuple(line.sentence(len(inside)) for line in retractions)
 
-    def uncontrolled(self, run: Run, tasks: Iterable[str]) -> dict[Arm, tuple[str, ...]]:
-        """By control arm the cells of a run's entry that a rank needs and that are not stored."""
-        cells = [(task, index) for task in sorted(tasks) for index in range(CONTROL_SEEDS)]
-        lacking = {}
-        for arm in rules_of(run.record).needed:
-            controls = {
-                (control.record.task.name, control.record.seed.index)
-                for control in self.controls(run, arm)
-                if control.record.status.state != "partial" and not self.waits(control)
-            }
-            lacking[arm] = tuple(cell_name(*cell) for cell in cells if cell not in controls)
-        return lacking
+    def uncontrolled(self, tasks: Mapping[str, Sequence[Run]]) -> dict[Arm, tuple[str, ...]]:
+        """By control arm the cells of an entry that a rank needs and that are not stored.
+
+        Args:
+            tasks: the entry's real runs by task, one or more of each.
+        """
+        lacking: dict[Arm, list[str]] = {}
+        for task, (run, *_) in sorted(tasks.items()):
+            for arm in rules_of(run.record).needed:
+                stored = {
+                    control.record.seed.index
+                    for control in self.controls(run, arm)
+                    if control.record.task.name == task
+                    and control.record.status.state != "partial"
+                    and not self.waits(control)
+                }
+                lacking.setdefault(arm, []).extend(
+                    cell_name(task, index) for index in range(CONTROL_SEEDS) if index not in stored
+                )
+        return {arm: tuple(cells) for arm, cells in lacking.items()}
 
     def check(self, runs: Iterable[Run]) -> None:
         """Refuse runs that their ledger, or without one their plan, does not know."""
@@ -361,7 +369,7 @@ def take_census(runs: Sequence[Run], board: Iterable[str], archive: Archive) -> 
         partial=tuple(_cell(run) for run in partial),
         absent=tuple(sorted(set(board) - set(tasks))),
         doubts=_doubts(attempts, [*runs, *control]),
-        uncontrolled=archive.uncontrolled(runs[0], tasks) if arm == "real" else {},
+        uncontrolled=archive.uncontrolled(tasks) if arm == "real" else {},
         unrankable=_unrankable(runs[0].record.subject),
         extended=settled is not None and any(e.ended for e in settled.extensions(arm)),
         retracted=archive.retracted(runs[0]),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
-from crlbench.contract.arms import Arm
+from crlbench.contract.arms import ANSWERED, Arm
 from crlbench.contract.conditions import PROTOCOL_2, PROTOCOL_NAME, protocol_name
+from crlbench.contract.fields import TaskKind
 from crlbench.contract.records import RunRecord
-from crlbench.disk.names import RECORD_NAME
+from crlbench.disk.names import EPISODES, RECORD_NAME
 from crlbench.errors import ValidationError
 from crlbench.stats.generalization import WEIGHTS, WEIGHTS_2
 
@@ -32,6 +33,11 @@ class Rules:
         """The arms of an entry that ranks on every axis."""
         return ("real", *self.needed, *(("stress",) if self.stressed else ()))
 
+    @property
+    def of_episodes(self) -> Rules:
+        """The same for tasks of episodes, which lack the arms that compare with an answer."""
+        return replace(self, needed=tuple(arm for arm in self.needed if arm not in ANSWERED))
+
 
 RULES: Mapping[str, Rules] = {
     rules.name: rules
@@ -42,8 +48,13 @@ RULES: Mapping[str, Rules] = {
 }
 
 
+def rules_for(protocol: str, kinds: Iterable[TaskKind]) -> Rules:
+    """The rules of a protocol for tasks of these kinds."""
+    return RULES[protocol].of_episodes if "environment" in kinds else RULES[protocol]
+
+
 def rules_of(record: RunRecord) -> Rules:
-    """The rules of a record's protocol.
+    """The rules of a record's protocol for tasks of its kind.
 
     Raises:
         ValidationError: this crlbench knows no such protocol.
@@ -54,4 +65,4 @@ def rules_of(record: RunRecord) -> Rules:
             f"{record.task.name}: {RECORD_NAME}: protocol {name!r:.40} is none that this crlbench "
             f"knows ({', '.join(RULES)}). Update crlbench"
         )
-    return RULES[name]
+    return RULES[name].of_episodes if EPISODES in record.files else RULES[name]

@@ -20,6 +20,7 @@ from crlbench.commands.settings import Settings
 from crlbench.contract.arms import why_unstressed
 from crlbench.contract.attempts import LEDGER_NAME, declarations, planned, read
 from crlbench.contract.conditions import Track
+from crlbench.contract.fields import TaskKind
 from crlbench.contract.records import Cell
 from crlbench.disk.hashing import sha256_file
 from crlbench.disk.names import RECORD_NAME
@@ -256,11 +257,21 @@ def test_protocol_2_names_the_arms_that_are_lacking(
     assert err.startswith(said) and bool(err) == bool(said)
 
 
+def test_a_rank_on_episodes_needs_no_arm_that_asks_for_an_answer(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    kinds: list[TaskKind] = ["environment"]
+    say_preview(Settings(seeds=5, arm=("real", "placebo", "stress")), (), RANKED_2, kinds)
+    assert capsys.readouterr().err == ""
+    say_preview(Settings(seeds=5, arm=("real",)), (), RANKED_2, kinds)
+    assert "needs the placebo arm (--arm real,placebo)" in capsys.readouterr().err
+
+
 def test_a_recipe_without_a_learning_rate_is_not_told_to_run_the_stress_arm(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     why = why_unstressed(to_config(recipes.load("trpo")))
-    say_preview(Settings(seeds=5, arm=("real", "placebo", "mode")), (), RANKED_2, why)
+    say_preview(Settings(seeds=5, arm=("real", "placebo", "mode")), (), RANKED_2, (), why)
     err = capsys.readouterr().err
     assert "no rank on stability" in err and "trust-region steps" in err and "--arm" not in err
     assert why_unstressed(to_config(recipes.load("ppo"))) == ""

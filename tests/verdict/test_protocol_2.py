@@ -4,6 +4,7 @@ and what its entries need."""
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from itertools import combinations
 from math import comb
@@ -14,6 +15,7 @@ import pytest
 
 from crlbench.algo.step import TrustRegion
 from crlbench.contract.arms import TRUST_REGION
+from crlbench.disk.names import EPISODES
 from crlbench.errors import ValidationError
 from crlbench.pages.board_table import placebo_sentence
 from crlbench.verdict.board import Board, Entry, summarise_board
@@ -360,3 +362,22 @@ def test_a_protocol_that_nobody_knows_is_refused(tmp_path: Path) -> None:
     folder = write_board(tmp_path, replace(ENTRY, protocol="CRL-9", items=16))
     with pytest.raises(ValidationError, match="protocol 'CRL-9' is none"):
         summarise_board(load_runs(folder), 50)
+
+
+def test_episodes_rank_without_the_mode_arm(tmp_path: Path) -> None:
+    """An episode has no greedy answer to agree with; one answer has, and its arm is asked for."""
+    base = write_board(tmp_path, replace(ENTRY, items=32, mode=0, pass_draws=0))
+    (entry,) = summarise_board(load_runs(base), replicates=100).entries
+    assert entry.standing == "preview"
+    assert any("seeds of the mode arm" in why for why in entry.why)
+    for record in sorted(base.rglob("record.json")):
+        files = json.loads(record.read_text())["files"]
+        rewrite(record.parent, files=files | {EPISODES: {"sha256": "0" * 64, "bytes": 1}})
+    board = summarise_board(load_runs(base), replicates=100)
+    (entry,) = board.entries
+    assert board.rules.arms == ("real", "placebo", "stress")
+    assert entry.standing == "provisional", entry.why
+    shutil.rmtree(next(base.rglob("placebo")))
+    (entry,) = summarise_board(load_runs(base), replicates=100).entries
+    assert entry.standing == "preview"
+    assert any("seeds of the placebo arm" in why for why in entry.why)
