@@ -92,7 +92,7 @@ DESIGNS = {
         panel=PLAY,
         tasks=("lookup", "calc"),
         seeds=1,
-        choices=(Choice({"optimization.learning_rate": ("5e-5", "1e-4", "2e-4")}),),
+        choices=(Choice({"optimization.learning_rate": ("5e-5", "1e-4", "2e-4", "4e-4", "8e-4")}),),
         fixed={"evaluation.retain": "[]"},
         budget=False,
     ),
