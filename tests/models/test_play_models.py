@@ -11,7 +11,7 @@ import pytest
 import torch
 from architectures import ARCHITECTURES
 from card import weights_digest
-from play_scoring import play_score
+from play_scoring import greedy_score, play_score
 from pretrain import BUNDLED, HERE, PLAY, PLAY_CONTEXT, PLAY_SPLITS, PLAYED_TASKS, load
 
 from crlbench.catalog.find import Catalog
@@ -22,6 +22,7 @@ from crlbench.policy.weights.files import check_weights
 from crlbench.run.admission import admit, locate
 from crlbench.run.board import load_track
 from crlbench.run.subject import check_context
+from crlbench.verdict.runs import load_runs
 
 MADE = [name for name in PLAY if (HERE.parent / f"{name}.toml").is_file()]
 """Those that have an entry."""
@@ -125,3 +126,15 @@ def test_what_does_not_come_along_is_compared_with_its_entry(
     assert pretrain.main(command) == 3
     assert "needs an entry of its own" in capsys.readouterr().err
     torch.set_num_threads(threads)
+
+
+def test_greedy_scores_are_those_of_stored_runs() -> None:
+    """Of the first starts, as a run of the track found them for its start model."""
+    results = ROOT / "leaderboard/results/play-57bfeefe8b29"
+    (folder,) = results.glob("tiny-llama-play@*")
+    run = next(run for run in load_runs(folder, "used").runs if run.task == "relay-sum")
+    stored = run.split_items("id_greedy", end=False)
+    assert stored is not None and 0 < stored[0, :32].mean() < 1
+    model = load(HERE / "tiny-llama-play")
+    found = greedy_score(HERE / "tiny-llama-play", model, "relay-sum", "id", 32)
+    assert found == pytest.approx(stored[0, :32].mean(), abs=1e-9)
