@@ -104,6 +104,10 @@ FORMS = (
          "tests/commands/test_show_play.py", run=False),
     Form(r"crlbench evaluate .*--stage|crlbench show product", "makes a stage, shows its product: "
          "tests/commands/test_stage.py", run=False),
+    Form(r"crlbench leaderboard build --(cache|no-cache)", "builds the whole site without what was "
+         "kept: tests/site/test_cache.py does so with fewer results", run=False),
+    Form(r"crlbench ablate --study docs/studies/ppo-dpo.toml --model", "the study of the page's "
+         "first command, of another model", run=False),
     Form(r"crlbench leaderboard build --runs", "needs runs of the reader's: "
          "tests/site/test_own.py", run=False),
     Form(r"crlbench evaluate .*--data|crlbench fit-reward .*--pairs \./", "needs a file of the "
