@@ -28,6 +28,7 @@ SOUND_TURNS, LOW, HIGH, PLACEBO = 0.6, 0.1, 0.75, 0.05
 interval of the placebo arm's Λ may reach."""
 GAINS = {"relay-sum": 0.15, "guess": 0.05, "lookup": 0.1, "calc": 0.1}
 """What each model must gain on a task."""
+HOLDS = {True: "yes", False: "**no**", None: "decided before"}
 
 
 @dataclass(frozen=True)
@@ -58,12 +59,13 @@ def cells_of(entry: Entry, runs: Sequence[Run]) -> Iterator[Cell]:
         yield Cell(entry.display_name, task, fmean(sound), fmean(blind), kept, new)
 
 
-def gates(cell: Cell) -> Iterator[tuple[str, str, str, bool]]:
-    """Rows of the table: gate, asked, found, and whether it holds."""
+def gates(cell: Cell) -> Iterator[tuple[str, str, str, bool | None]]:
+    """Rows of the table: gate, asked, found, and whether it holds; None where that was decided
+    before: starts, when the moment of the models was chosen."""
     task, sound, start, kept = cell.task, cell.sound, cell.task.start, cell.kept
     most, gain = number(task.floor), task.gain
     yield "turns without a fault", f"at least {SOUND_TURNS}", number(sound), sound >= SOUND_TURNS
-    yield "start", f"{LOW} to {HIGH}", number(start), LOW <= start <= HIGH
+    yield "start", f"{LOW} to {HIGH} at the moment's choice", number(start), None
     yield "new items", f"at least {LEAST_NEW}", str(cell.new), cell.new >= LEAST_NEW
     blind = cell.blind <= task.floor
     yield "start, exchanged observations", f"at most {most}", number(cell.blind), blind
@@ -88,13 +90,13 @@ def main(folders: Sequence[Path]) -> None:
             for cell in cells_of(entry, own):
                 for name, asked, found, holds in gates(cell):
                     row = (cell.model, cell.task.task, name, asked, found)
-                    print(f"| {' | '.join(row)} | {'yes' if holds else '**no**'} |")
+                    print(f"| {' | '.join(row)} | {HOLDS[holds]} |")
             lam = None if entry.placebo is None else entry.placebo.lam
             found = "not run" if lam is None else f"{number(lam.value)} {span(lam.interval)}"
             holds = lam is not None and lam.interval is not None and lam.interval.high <= PLACEBO
             print(
                 f"| {entry.display_name} | all | Λ of the placebo arm | reaches at most {PLACEBO} "
-                f"| {found} | {'yes' if holds else '**no**'} |"
+                f"| {found} | {HOLDS[holds]} |"
             )
 
 
