@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from crlbench.catalog.find import Catalog
+from crlbench.catalog.retain_panel import find_panel
 from crlbench.commands.console import note
 from crlbench.commands.settings import Settings
 from crlbench.contract.experience import FROZEN, prompts_of, reads_file, source_of
@@ -55,7 +56,9 @@ def check_own(
         source = _source(own, recipe, config)
     if source == "pairs":
         own.require_pairs()
-    require_apart(own, map(catalog.load_task, board.tasks))
+    members = board.conditions.evaluation.retain
+    retained = find_panel(catalog.roots).choose(members) if members else []
+    require_apart(own, map(catalog.load_task, board.tasks), retained)
     if not at_hand(card):
         return
     from crlbench.run.admission import Checkpoint, locate

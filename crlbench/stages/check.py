@@ -48,7 +48,7 @@ def check_recipe(
         if preference is not None:
             raise UsageError(
                 f"track '{track}' is for chains of stages, and recipe '{recipe.name}' is none. "
-                f"Take one of {', '.join(recipes.chain_names())}, or another track."
+                f"Take one of {', '.join(_by_last_stage(recipe.name))}, or another track."
             )
         return
     if preference is None:
@@ -61,9 +61,14 @@ def check_recipe(
     _check_labels(recipe, conditions, preference, own)
     _check_answers(recipe, conditions, preference, arms, own)
     for stage in recipe.stages:
-        _check_stage(stage, conditions)
+        _check_stage(stage, conditions, own)
     for table in preference.shared:
         _check_shared(recipe, table, track, load)
+
+
+def _by_last_stage(recipe: str) -> list[str]:
+    """Names of the chains; those whose name ends in that of the recipe first."""
+    return sorted(recipes.chain_names(), key=lambda name: not name.endswith(recipe))
 
 
 def _check_run(
@@ -160,8 +165,18 @@ def _check_answers(
         )
 
 
-def _check_stage(stage: Stage, conditions: Conditions) -> None:
+def _check_stage(stage: Stage, conditions: Conditions, own: OwnFile | None) -> None:
     """Settings that only the code of a stage can judge; it is loaded for chains alone."""
+    if stage.kind == "supervised":
+        from crlbench.stages.supervised import conditions_of
+
+        assert conditions.preference is not None  # tracks without it refuse chains
+        reads_own = own is not None and reads_file(stage.plain(), own.holds)
+        there = len(own.examples) if own and reads_own else conditions.preference.demos
+        try:
+            conditions_of(stage, conditions, there)
+        except ValidationError as error:
+            raise UsageError(str(error)) from None
     if stage.kind == "collect":
         from crlbench.stages.jury import pairing_of
 

@@ -51,16 +51,16 @@ def conditions_of(stage: Stage, conditions: Conditions, count: int) -> Condition
     """What a stage of ``count`` demonstrations trains under: the grid is its passes over them.
 
     Raises:
-        ValidationError: a batch is larger than all of them.
+        ValidationError: a batch is larger than all of them, or a number is out of range.
     """
     batch, epochs = stage.setting("batch"), stage.setting("epochs")
-    if not 0 < batch <= count or epochs < 1:
-        raise ValidationError(
-            f"stage '{stage.name}': batch = {batch} and epochs = {epochs}, with {count} "
-            "demonstrations. A batch has at least one and at most all of them; epochs are at "
-            "least 1."
-        )
     rate = stage.setting("learning_rate")
+    if not 0 < batch <= count or epochs < 1 or not 0 < rate < 1:
+        raise ValidationError(
+            f"stage '{stage.name}': batch = {batch}, epochs = {epochs}, learning_rate = {rate:g}, "
+            f"with {count} demonstrations. A batch has at least one and at most all of them; "
+            "epochs are at least 1; a learning rate is above 0 and below 1."
+        )
     return grid_of(
         conditions,
         prompts=batch,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from crlbench.catalog.frozen import Message, Task
+from crlbench.catalog.retain_panel import Member
 from crlbench.disk.hashing import sha256_bytes
 from crlbench.disk.reading import Malformed, json_value, read_bytes
 from crlbench.errors import ValidationError
@@ -120,6 +122,19 @@ def key_of(messages: Iterable[Message]) -> str:
     return "\n".join(" ".join(text.casefold().split()) for text in said)
 
 
+def spoken(messages: Iterable[Message]) -> tuple[str, ...]:
+    """What users say in a prompt, turn by turn, without what a reader does not see.
+
+    One spelling of each character (NFKC), no case, no spaces, no invisible characters.
+    """
+    said = (message["content"] for message in messages if message["role"] == "user")
+    plain = (unicodedata.normalize("NFKC", text).casefold() for text in said)
+    return tuple(
+        "".join(c for c in text if not (c.isspace() or unicodedata.category(c) in ("Cc", "Cf")))
+        for text in plain
+    )
+
+
 def read_own(path: Path) -> OwnFile:
     """Read a file whole.
 
@@ -138,6 +153,7 @@ def _parse(path: Path, data: bytes) -> OwnFile:
     seen: dict[tuple[str, ...], int] = {}
     first: tuple[int, Form] | None = None
     total = 0
+    _check_text(path, data)
     for number, line in enumerate(data.split(b"\n"), start=1):
         if not line.strip():
             continue
@@ -170,6 +186,16 @@ def _parse(path: Path, data: bytes) -> OwnFile:
     return OwnFile(path, sha256_bytes(data), first[1].holds, tuple(examples))
 
 
+def _check_text(path: Path, data: bytes) -> None:
+    """Refuse what an editor may write in place of lines in UTF-8."""
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise ValidationError(f"{path}: is UTF-16. Save it as UTF-8.")
+    if b"\r" in data and b"\n" not in data:
+        raise ValidationError(
+            f"{path}: its lines end with a carriage return alone. End them with a line feed."
+        )
+
+
 def refuse_lines(path: Path, problems: Mapping[int, str], total: int) -> None:
     """Refuse a file because of some of its lines.
 
@@ -196,26 +222,35 @@ def refuse_lines(path: Path, problems: Mapping[int, str], total: int) -> None:
     )
 
 
-def require_apart(own: OwnFile, tasks: Iterable[Task]) -> None:
-    """Refuse lines whose prompt is one that a task evaluates on.
+def require_apart(own: OwnFile, tasks: Iterable[Task], retained: Iterable[Member] = ()) -> None:
+    """Refuse lines whose prompt ends in one that a run is evaluated on.
 
-    Prompts are equal if users say the same in them, whatever the case and the spaces.
+    Prompts are equal if users say the same in them, as :func:`spoken` has it.
+
+    Args:
+        tasks: those whose other splits than the training ones are evaluated.
+        retained: members of the retain panel that are.
 
     Raises:
         ValidationError: names the lines, and the items.
     """
     evaluated = {
-        key_of(row["messages"]): f"{task.name}/{split}/{row['id']}"
+        spoken(row["messages"]): f"{task.name}/{split}/{row['id']}"
         for task in tasks
         for split in task.card.splits
         if split not in TRAINED_ON
         for row in task.rows(split)
+    } | {
+        spoken([Message(role="user", content=item.prompt)]): f"retain/{member.name}/{item.id}"
+        for member in retained
+        for item in member.items
     }
-    problems = {
-        one.line: f"its prompt is that of {evaluated[one.key]}, on which the run is evaluated"
-        for one in own.examples
-        if one.key in evaluated
-    }
+    problems = {}
+    for one in own.examples:
+        said = spoken(one.messages)
+        ends = (said[first:] for first in range(len(said)))
+        if item := next((evaluated[end] for end in ends if end in evaluated), None):
+            problems[one.line] = f"its prompt is that of {item}, on which the run is evaluated"
     refuse_lines(own.path, problems, len(own.examples))
 
 
@@ -263,6 +298,11 @@ def _form_of(row: Mapping[str, Any]) -> Form:
 
 def _example(number: int, form: Form, row: Mapping[str, Any]) -> Example:
     messages, answers = form.read(row)
+    if form.holds == "demonstrations" and isinstance(row.get("label"), bool):
+        raise Unfit(
+            "has a label that judges its answer, and every answer of a file of demonstrations is "
+            "imitated. Keep the right ones, without the field label"
+        )
     sides = form.fields[-len(answers) :]
     if not messages or messages[-1]["role"] != "user":
         raise Unfit("its prompt does not end with what a user says")

@@ -72,6 +72,11 @@ def test_bundled_chains_fit_the_track(recipe: str) -> None:
         ({"recipe": "rlhf+sft.epochs=3"}, "sft.epochs is 3, and track 'preference' shares"),
         ({"recipe": "rlhf+sft.recipe.likelihood=sequence-nll"}, "sft.recipe is 'sft.likelihood"),
         ({"recipe": "rlhf+rm.epochs=0"}, "stage 'rm': .*epochs"),
+        *(({"preference": {"shared": []}, "recipe": f"rlhf+sft.{change}"}, f"stage 'sft': .*{part}")
+          for change, part in (("epochs=0", "epochs = 0"), ("batch=9999", "batch = 9999"),
+                               ("batch=0", "batch = 0"), ("learning_rate=-1.0", "learning_rate = -1"),
+                               ("learning_rate=0.0", "rate = 0"), ("learning_rate=1e9", "1e"))),
+        ({"recipe": "dpo"}, "Take one of iterative-dpo, online-dpo, sft-dpo, "),
         ({"preference": {"shared": []}, "recipe": "rlhf+pairs.pairing=best-wrost"}, "best-worst"),
         ({"preference": {"labeller": "gold:flip=0.9"}}, "labeller 'gold:flip=0.9'|flip = 0.9"),
     ],

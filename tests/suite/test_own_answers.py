@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from crlbench.catalog.find import Catalog
+from crlbench.catalog.retain_panel import find_panel
 from crlbench.errors import ValidationError
 from crlbench.suite.own_answers import (
     MAX_LINE_BYTES,
@@ -182,6 +183,51 @@ def test_no_prompt_is_learned_from_and_evaluated_on(tmp_path: Path) -> None:
         named = f"line 4: its prompt is that of addition/{split}/{split}-00005"
         with pytest.raises(ValidationError, match=named):
             require_apart(read_own(path), [task])
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    ["{}\u200b", "\u2060{}", "{}\u00a0", "spaced", "wide", "talk"],
+)
+def test_an_evaluated_prompt_is_found_in_other_clothes(tmp_path: Path, hidden: str) -> None:
+    """Characters that nobody sees, other widths, and a conversation that ends in it."""
+    task = Catalog().load_task("addition")
+    text = task.rows("id")[5]["messages"][-1]["content"]
+    prompt: object = {
+        "spaced": " ".join(text),
+        "wide": "".join(chr(ord(c) + 0xFEE0) if c.isdigit() else c for c in text),
+        "talk": [say("user", "hi"), say("assistant", "hello"), say("user", text)],
+    }.get(hidden, hidden.format(text))
+    shared = {"prompt": prompt, "chosen": "1", "rejected": "2"}
+    path = write(tmp_path / "own.jsonl", [*pairs(3), shared])
+    with pytest.raises(ValidationError, match="line 4: its prompt is that of addition/id/id-00005"):
+        require_apart(read_own(path), [task])
+
+
+def test_prompts_of_the_retain_panel_are_evaluated_too(tmp_path: Path) -> None:
+    (member,) = find_panel(Catalog().roots).choose(["arithmetic"])
+    shared = {"prompt": member.items[0].prompt, "chosen": "1", "rejected": "2"}
+    own = read_own(write(tmp_path / "own.jsonl", [*pairs(3), shared]))
+    require_apart(own, [])
+    with pytest.raises(ValidationError, match="line 4: .* retain/arithmetic/"):
+        require_apart(own, [], [member])
+
+
+def test_a_judged_answer_is_not_imitated(tmp_path: Path) -> None:
+    rows = [{"prompt": f"{n}?", "completion": "1", "label": bool(n % 2)} for n in range(3)]
+    with pytest.raises(ValidationError, match="line 1: has a label .*without the field label"):
+        read_own(write(tmp_path / "own.jsonl", rows))
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [("{}".encode("utf-16"), "is UTF-16"), (b'{"a": 1}\r{"a": 2}\r', "carriage return alone")],
+)
+def test_what_an_editor_wrote_is_named(tmp_path: Path, data: bytes, said: str) -> None:
+    path = tmp_path / "own.jsonl"
+    path.write_bytes(data)
+    with pytest.raises(ValidationError, match=said):
+        read_own(path)
 
 
 def test_prompts_are_equal_where_users_say_the_same() -> None:
