@@ -74,7 +74,7 @@ def test_bundled_chains_fit_the_track(recipe: str) -> None:
         ({"recipe": "rlhf+rm.epochs=0"}, "stage 'rm': .*epochs"),
         *(({"preference": {"shared": []}, "recipe": f"rlhf+sft.{change}"}, f"stage 'sft': .*{part}")
           for change, part in (("epochs=0", "epochs = 0"), ("batch=9999", "batch = 9999"),
-                               ("batch=0", "batch = 0"), ("learning_rate=-1.0", "learning_rate = -1"),
+                               ("batch=0", "batch = 0"), ("learning_rate=-1.0", "rate = -1"),
                                ("learning_rate=0.0", "rate = 0"), ("learning_rate=1e9", "1e"))),
         ({"recipe": "dpo"}, "Take one of iterative-dpo, online-dpo, sft-dpo, "),
         ({"preference": {"shared": []}, "recipe": "rlhf+pairs.pairing=best-wrost"}, "best-worst"),
