@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from crlbench.algo.recipes import load
-from crlbench.algo.replay import StartPrior, check_words
+from crlbench.algo.replay import StartPrior, UniformPrior, check_words
 from crlbench.catalog.find import Catalog
 from crlbench.contract.dynamics import STATS
 from crlbench.errors import UsageError, ValidationError
@@ -74,7 +74,7 @@ def test_counting_cut_to_one_token_ends_at_the_softmax_of_what_it_pays(tmp_path)
     assert len({*paid.argmax(1).tolist()}) == 4  # other digits are right
     wanted = torch.log_softmax(paid.double() / ALPHA, 1)
 
-    recipe = load(f"sac-discrete+temperature=fixed-temperature:alpha={ALPHA}")
+    recipe = load(f"sac-discrete+prior=none+temperature.alpha={ALPHA}")
     c = conditions(
         budget__prompts="4", budget__completions="32", budget__grid="1",
         budget__iterations_per_point="80", optimization__learning_rate="2e-3",
@@ -113,8 +113,8 @@ def plain_states(model, ids):
 @torch.no_grad()
 def test_targets_are_those_of_a_loop_over_tokens(prior):
     """Completions that ended, and completions that were cut off, which go on."""
-    recipe = load("sac-discrete+temperature=fixed-temperature:alpha=0.3+soft_losses.gamma=0.9")
-    recipe = replace(recipe, prior=StartPrior()) if prior else recipe
+    recipe = load("sac-discrete+temperature.alpha=0.3+soft_losses.gamma=0.9")
+    recipe = replace(recipe, prior=StartPrior() if prior else UniformPrior())
     module = make(recipe)
     module.configure_model()
     for weight in module.target.parameters():
@@ -162,23 +162,25 @@ def test_the_critics_differ_learn_and_are_followed(tmp_path):
                                                       strict=True)]  # fmt: skip
     assert any(learning) and row["replay_rows"] == 16 and row["critic_loss"] > 0
     assert row["loss"] == pytest.approx((row["critic_loss"] + row["actor_loss"]) / 2)
-    assert row["temperature"] == pytest.approx(0.05, rel=0.02)
+    assert row["temperature"] == pytest.approx(0.1)
     moved = zip(before, module.critic.parameters(), module.target.parameters(), strict=True)
     for start, critic, target in moved:
         gap, way = (float((new - start).norm().detach()) for new in (critic, target))
-        assert (0 < way < 0.1 * gap) if gap else way == 0
-    assert recorder.totals["updates"] == 2 * 4
+        assert (0 < way < gap) if gap else way == 0
+    assert recorder.totals["updates"] == 2 * 16
 
 
 def test_alpha_falls_while_there_is_more_entropy_than_wanted(tmp_path):
-    module = make(c=conditions(budget__grid="2", optimization__value_learning_rate="0.01"))
+    learned = "sac-discrete+prior=none+temperature=learned-temperature"
+    c = conditions(budget__grid="2", optimization__value_learning_rate="0.01")
+    module = make(learned, c=c)
     recorder = fit(module, tmp_path)
     assert recorder.health[0]["entropy"] > 0.1 * math.log(WORDS)
     alphas = [row["temperature"] for row in recorder.health]
     assert alphas == sorted(alphas, reverse=True) and alphas[-1] < 0.045
-    fixed = make("sac-discrete+temperature=fixed-temperature",
-                 c=conditions(budget__grid="1"))  # fmt: skip
-    assert {row["temperature"] for row in fit(fixed, tmp_path / "fixed").health} == {0.05}
+    fixed = make(c=conditions(budget__grid="1"))
+    temperatures = {row["temperature"] for row in fit(fixed, tmp_path / "fixed").health}
+    assert [*temperatures] == [pytest.approx(0.1)]
 
 
 @pytest.mark.slow
@@ -251,6 +253,6 @@ def test_a_large_vocabulary_and_contrary_parts_are_refused():
     with pytest.raises(ValidationError, match="at most 512 words: model 'large' has 513"):
         check_words("model 'large'", 513)
     with pytest.raises(UsageError, match="Set temperature=fixed-temperature, or prior=none"):
-        load("sac-discrete+prior=start-prior")
-    kept = load("sac-discrete+prior=start-prior+temperature=fixed-temperature")
+        load("sac-discrete+temperature=learned-temperature")
+    kept = load("sac-discrete+prior=none+temperature=learned-temperature")
     assert load(kept.name) == kept
