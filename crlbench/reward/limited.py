@@ -41,8 +41,9 @@ def bounded(function: Callable[..., Any]) -> Callable[..., Any]:
     """The same function, within :data:`SECONDS` of the process's time.
 
     The call raises TimeoutError where it takes longer, naming the line it was at, and
-    RuntimeError where the function tries to leave the process, by whatever exception. After a call that took longer the
-    function is not called again. Time is bounded in the main thread, which alone gets signals.
+    RuntimeError where the function tries to leave the process, by whatever exception. After a call
+    that took longer the function is not called again. Time is bounded in the main thread, which
+    alone gets signals.
     """
     late: list[TimeoutError] = []
 

@@ -95,7 +95,8 @@ def reached(
                 text = texts[turn] if turn < len(texts) else ""
                 right = text if own else ""
                 found.setdefault(position.state, [position.state, position.seat, right])
-                position, turn = _taken(environment, start, position, text), turn + 1
+                said = read_text(environment, text)
+                position, turn = taken(environment, start, position, said), turn + 1
     states = [found[state] for state in sorted(found)]
     return draw.sample(states, min(count, len(states)))
 
@@ -103,32 +104,34 @@ def reached(
 def reached_oddly(
     environment: Environment, answers: Sequence[str], golds: Sequence[str], count: int, name: str
 ) -> list[list[Any]]:
-    """What :func:`reached` has, of positions behind turns of odd shapes mixed with a gold's."""
+    """[state, seat, a turn that was said there] of positions behind turns of odd shapes, mixed with
+    a gold's.
+
+    Those at which a turn broke the environment are among them, whatever the count.
+    """
     draw = seeding.rng(0, "reached oddly", name)
     odd = [one for one in turns(tools_of(environment), "", 0, 1) if not _is_cut(one)]
     found: dict[str, list[Any]] = {}
+    ends: list[list[Any]] = []
     for answer, gold in zip(answers, golds, strict=True):
         start, left = read_start(answer), texts_of(gold)
         position = opened(environment, start)
         while position.scores is None:
-            found.setdefault(position.state, [position.state, position.seat, ""])
             is_odd = not left or draw.random() < ODD
             turn = draw.choice(odd) if is_odd else left.pop(0)
-            position = _taken(environment, start, position, turn)
+            case = [position.state, position.seat, turn]
+            found.setdefault(position.state, case)
+            try:
+                position = taken(environment, start, position, _said(environment, turn))
+            except ValidationError:  # which whoever tries the turn there finds again
+                ends.append(case)
+                break
     states = [found[state] for state in sorted(found)]
-    return draw.sample(states, min(count, len(states)))
+    return ends + draw.sample(states, min(count, len(states)))
 
 
 def _is_cut(turn: Turn) -> bool:
     return isinstance(turn, dict) and bool(turn["cut"])
-
-
-def _taken(environment: Environment, start: Start, position: Position, turn: Turn) -> Position:
-    """The position after a turn; what is wrong names the turn and the state."""
-    try:
-        return taken(environment, start, position, _said(environment, turn))
-    except ValidationError as error:
-        raise ValidationError(f"{error}, {place_of(position.state, turn)}") from error
 
 
 def _said(environment: Environment, turn: Turn) -> Said:

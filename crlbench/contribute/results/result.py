@@ -286,8 +286,8 @@ class _Entry:
                 yield from check_played(facts, rows, task)
         except EnvironmentUnfit as error:
             if task.card.kind == "environment":
-                unplayed = f"the episodes of {record.task.name} cannot be played again here: {error}"
-                yield from self._unchecked(unplayed)
+                name = record.task.name
+                yield from self._unchecked(f"The episodes of {name} were not played again: {error}")
                 return
             note = f"What the samples of {record.task.name} are of was not compared: {error}"
             if note not in self.notes:

@@ -319,7 +319,7 @@ def _positions(task: Task, level: Level) -> list[list[Any]]:
 
 
 def _odd_positions(task: Task, level: Level) -> list[list[Any]]:
-    """[state, seat, ""] of half as many states, which episodes with odd turns reach."""
+    """[state, seat, a turn] of half as many states, which episodes with odd turns reach."""
     rows = _rows(task, "quick", "states")[::ODD_ROWS]
     count = (STATES if level == "full" else STATES // 3) // 2
     answers = [row["answer"] for row in rows]
@@ -347,8 +347,9 @@ def _odd_cases(task: Task, level: Level, share: int = 1) -> list[list[Any]]:
         share: each state meets one of so many, the next state others.
     """
     tools = tools_of(task.environment)
-    positions = _positions(task, level) + _odd_positions(task, level)
-    return [
+    oddly = _odd_positions(task, level)
+    positions = [*_positions(task, level), *([state, seat, ""] for state, seat, _ in oddly)]
+    return oddly + [
         [state, seat, turn]
         for number, (state, seat, right) in enumerate(positions)
         for turn in turns(tools, right, number, PARTS)[number % share :: share]
