@@ -25,6 +25,7 @@ from crlbench.disk.reading import Malformed, json_value
 from crlbench.disk.seal import is_sealed
 from crlbench.disk.unpacking import BadArchive
 from crlbench.errors import CrlbenchError, EnvironmentUnfit, ValidationError, unknown_name
+from crlbench.reward.declared import check_fields
 from crlbench.reward.env import Environment
 from crlbench.reward.extract import last_line
 from crlbench.reward.limited import bounded, limited
@@ -443,7 +444,7 @@ def environment_of(module: types.ModuleType) -> Environment:
     do not.
 
     Raises:
-        ValidationError: it defines none.
+        ValidationError: it defines none, or one with a field of a wrong kind.
     """
     found = getattr(module, ENVIRONMENT, None)
     if not isinstance(found, Environment):
@@ -451,6 +452,10 @@ def environment_of(module: types.ModuleType) -> Environment:
             f"{module.__file__}: CARD says kind 'environment', so {ENVIRONMENT} must be an"
             f" Environment of crlbench.reward.env; it is {type(found).__name__}."
         )
+    try:
+        check_fields(found)
+    except ValidationError as error:
+        raise ValidationError(f"{module.__file__}: {error}") from error
     return limited(found)
 
 

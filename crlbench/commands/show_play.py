@@ -68,12 +68,12 @@ def _by_model(
 
 
 def _by_hand(task: Task, row: Row) -> None:
+    from crlbench.reward.checked import opened, taken
     from crlbench.reward.env import read_start
-    from crlbench.reward.playing import open_episode, take_turn
     from crlbench.reward.tools import read_text
 
     environment, start = task.environment, read_start(row["answer"])
-    position = open_episode(environment, start)
+    position = opened(environment, start)
     _say_turns(position.turns)
     while position.scores is None:
         number = len(position.turns)
@@ -84,7 +84,7 @@ def _by_hand(task: Task, row: Row) -> None:
             raise UsageError(
                 f"--play: the input ended before turn {number}; the episode goes on."
             ) from None
-        position = take_turn(environment, start, position, read_text(environment, text))
+        position = taken(environment, start, position, read_text(environment, text))
         _say_turns(position.turns[number:])
     _say_end(position.scores)
 

@@ -12,6 +12,7 @@ from crlbench.catalog.frozen import ANSWER_OF, Row, Task, checked_code, read_byt
 from crlbench.confine.room import Code, Limits, Room, Stopped, foreign
 from crlbench.disk.rowfiles import MAX_ROWS_BYTES
 from crlbench.errors import EnvironmentUnfit, ValidationError
+from crlbench.reward.declared import check_fields
 from crlbench.reward.env import Draw, Environment, Said, Step, said_value
 from crlbench.reward.extract import last_line
 from crlbench.reward.score import Score
@@ -122,11 +123,13 @@ class ConfinedTask(Task):
         try:
             functions = {name: partial(self._called, name) for name in facts.pop("functions")}
             tools, panel = tuple(facts.pop("tools")), tuple(facts.pop("panel"))
-            return self._checked_environment(
-                Environment(**functions, **facts, tools=tools, panel=panel)
-            )
+            environment = Environment(**functions, **facts, tools=tools, panel=panel)
+            check_fields(environment)
         except (AttributeError, KeyError, TypeError):
             raise Stopped(f"{self.confined.path}: its environment is none.") from None
+        except ValidationError as error:
+            raise ValidationError(f"{self.confined.path}: {error}") from None
+        return self._checked_environment(environment)
 
     def _called(self, name: str, *arguments: Any) -> Any:
         given = [_sent(argument) for argument in arguments]

@@ -20,8 +20,8 @@ from crlbench.policy.policy import Policy
 from crlbench.policy.text.chat import left_pad
 from crlbench.policy.text.dialogue import Tokens
 from crlbench.policy.text.frame import Message
+from crlbench.reward.checked import opened, taken
 from crlbench.reward.env import Position, Said, Start, canonical
-from crlbench.reward.playing import open_episode, take_turn
 from crlbench.types import PromptBatch, Rollout
 
 
@@ -128,7 +128,7 @@ def play(
 def _opening(table: Table, visit: Visit) -> Position:
     """The position in which all episodes of a start begin."""
     try:
-        position = open_episode(table.environment, visit.start)
+        position = opened(table.environment, visit.start)
     except ValidationError as error:
         raise _named(table, visit, error) from error
     if position.scores is not None:
@@ -155,7 +155,7 @@ class Turns:
         if place not in self.known:
             said = table.reading(text, not finished)
             try:
-                after = take_turn(table.environment, episode.start, position, said)
+                after = taken(table.environment, episode.start, position, said)
             except ValidationError as error:
                 raise _named(table, episode.visit, error) from error
             self.known[place] = (position, said, after)

@@ -10,6 +10,7 @@ from typing import Any
 
 from crlbench.errors import ValidationError
 from crlbench.play.loop import Episode
+from crlbench.reward.checked import opened, taken
 from crlbench.reward.env import (
     Environment,
     Said,
@@ -20,7 +21,6 @@ from crlbench.reward.env import (
     read_said,
     said_value,
 )
-from crlbench.reward.playing import open_episode, take_turn
 
 Described = dict[str, Any]
 """``turns``, ``end`` (digest of the last state) and ``scores`` (one of each seat). A turn has
@@ -53,7 +53,7 @@ def describe(environment: Environment, start: Start, said: Sayings) -> Described
         ValidationError: the episode is over before all is said, or goes on after it; what is said
             is none; or the environment breaks a rule of its kind.
     """
-    position = open_episode(environment, start)
+    position = opened(environment, start)
     turns = [_turn(turn) for turn in position.turns]
     spoken: set[int] = set()
     for value, count in said:
@@ -63,7 +63,7 @@ def describe(environment: Environment, start: Start, said: Sayings) -> Described
         appends = environment.history == "append" and seat in spoken
         told = {"observation": [*(position.news if appends else position.view)], "tokens": count}
         spoken.add(seat)
-        position = take_turn(environment, start, position, _read(value))
+        position = taken(environment, start, position, _read(value))
         own, *others = position.turns[number:]
         turns += [_turn(own) | told, *map(_turn, others)]
     if position.scores is None:

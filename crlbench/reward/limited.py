@@ -10,14 +10,17 @@ No task imports this file.
 
 from __future__ import annotations
 
+import dis
 import functools
 import signal
 import threading
 from collections.abc import Callable
 from dataclasses import fields, replace
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from crlbench.errors import EnvironmentUnfit, Interrupted
 from crlbench.reward.env import Environment
 
 SECONDS = 30.0
@@ -25,7 +28,8 @@ SECONDS = 30.0
 
 
 def limited(environment: Environment) -> Environment:
-    """The same environment; no call of its functions goes on for ever or ends the process."""
+    """The same environment; no call of its functions goes on for ever, ends the process, or says
+    that the machine or the user is at fault."""
     values = {field.name: getattr(environment, field.name) for field in fields(environment)}
     functions: dict[str, Any] = {
         n: bounded(value) for n, value in values.items() if callable(value)
@@ -37,8 +41,9 @@ def bounded(function: Callable[..., Any]) -> Callable[..., Any]:
     """The same function, within :data:`SECONDS` of the process's time.
 
     The call raises TimeoutError where it takes longer, naming the line it was at, and
-    RuntimeError where the function tries to leave the process. After a call that took longer the
-    function is not called again. Time is bounded in the main thread, which alone gets signals.
+    RuntimeError where the function tries to leave the process, by whatever exception. After a call
+    that took longer the function is not called again. Time is bounded in the main thread, which
+    alone gets signals.
     """
     late: list[TimeoutError] = []
 
@@ -70,10 +75,31 @@ def _watch() -> None:
 def _kept(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     try:
         return function(*arguments)
-    except (Exception, KeyboardInterrupt):
-        raise
     except BaseException as error:
+        if not _leaves(error):
+            raise
         raise RuntimeError(f"it leaves by {type(error).__name__}({error})") from error
+
+
+PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def _leaves(error: BaseException) -> bool:
+    """Whether a function itself raised what ends a run as nobody's mistake.
+
+    That the machine is unfit, or that a signal came, is said by this package alone, as by the
+    sandbox of a tool. A signal also interrupts a function, where no statement raises anything.
+    """
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    assert trace is not None
+    code = trace.tb_frame.f_code
+    if isinstance(error, KeyboardInterrupt):
+        return code.co_code[trace.tb_lasti] == dis.opmap["RAISE_VARARGS"]
+    if isinstance(error, (EnvironmentUnfit, Interrupted)):
+        return not Path(code.co_filename).resolve().is_relative_to(PACKAGE)
+    return not isinstance(error, Exception)
 
 
 def _late(_: int, frame: FrameType | None) -> None:

@@ -11,15 +11,14 @@ from collections.abc import Callable, Sequence
 
 from crlbench import seeding
 from crlbench.errors import ValidationError
+from crlbench.reward.checked import opened, refused, taken
 from crlbench.reward.env import (
     Environment,
     Position,
     Start,
-    broken,
     read_start,
     read_transcript,
 )
-from crlbench.reward.playing import open_episode, take_turn
 from crlbench.reward.tools import read_text
 
 Policy = Callable[[Environment, Position, int], str]
@@ -35,10 +34,10 @@ PLACES = 6
 
 def play_by(environment: Environment, start: Start, policy: Policy) -> Position:
     """The end of an episode in which a policy speaks for all seats that no script plays."""
-    position, turn = open_episode(environment, start), 0
+    position, turn = opened(environment, start), 0
     while position.scores is None:
         said = read_text(environment, policy(environment, position, turn))
-        position, turn = take_turn(environment, start, position, said), turn + 1
+        position, turn = taken(environment, start, position, said), turn + 1
     return position
 
 
@@ -78,7 +77,7 @@ def legal_texts(environment: Environment, state: str) -> tuple[str, ...]:
     except Exception as error:  # the task's own code may raise anything
         raise ValidationError(f"legal raised {type(error).__name__}: {error}") from error
     if not isinstance(texts, tuple) or not all(type(text) is str for text in texts):
-        raise broken("legal", texts, "a tuple of texts")
+        raise refused("legal", texts, "a tuple of texts")
     return texts
 
 

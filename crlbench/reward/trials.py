@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import random
@@ -12,6 +13,7 @@ from typing import Any
 
 from crlbench import seeding
 from crlbench.errors import ValidationError
+from crlbench.reward.checked import opened, refused, scored, taken
 from crlbench.reward.env import (
     Draw,
     Environment,
@@ -19,13 +21,12 @@ from crlbench.reward.env import (
     Said,
     Start,
     Step,
-    broken,
     canonical,
+    read_said,
     read_start,
     said_value,
     transcript,
 )
-from crlbench.reward.playing import open_episode, take_turn
 from crlbench.reward.policies import (
     Policy,
     echo,
@@ -36,6 +37,7 @@ from crlbench.reward.policies import (
     repeat,
     texts_of,
 )
+from crlbench.reward.shapes import MARK, turns
 from crlbench.reward.tools import read_text, tools_of
 
 DICE = "a trial"
@@ -44,6 +46,18 @@ STUBBORN = 16
 """Legal texts that are said again and again."""
 SHOWN = 300
 """Characters of what a function raised."""
+COMPARED = 80
+"""Characters of what a function returned; a digest says the rest."""
+ODD = 0.5
+"""Share of the turns that are of an odd shape, where odd ones are mixed with a gold's."""
+LEAST_QUOTED = 9
+"""Characters of a text that stands in no fixed sentence by chance."""
+MOST_QUOTED = 40
+"""Characters of a text that are looked for in a fault."""
+
+Turn = str | dict[str, Any]
+"""A text that is read as a model's without a form of its own for calls, or a turn as
+:func:`crlbench.reward.env.said_value` writes it."""
 
 
 def recited(
@@ -76,19 +90,62 @@ def reached(
         for own in (True, False):
             texts = texts_of(gold if own else draw.choice(golds))
             start, turn = read_start(answer), 0
-            position = open_episode(environment, start)
+            position = opened(environment, start)
             while position.scores is None:
                 text = texts[turn] if turn < len(texts) else ""
                 right = text if own else ""
                 found.setdefault(position.state, [position.state, position.seat, right])
                 said = read_text(environment, text)
-                position, turn = take_turn(environment, start, position, said), turn + 1
+                position, turn = taken(environment, start, position, said), turn + 1
     states = [found[state] for state in sorted(found)]
     return draw.sample(states, min(count, len(states)))
 
 
+def reached_oddly(
+    environment: Environment, answers: Sequence[str], golds: Sequence[str], count: int, name: str
+) -> list[list[Any]]:
+    """[state, seat, a turn that was said there] of positions behind turns of odd shapes, mixed with
+    a gold's.
+
+    Those at which a turn broke the environment are among them, whatever the count.
+    """
+    draw = seeding.rng(0, "reached oddly", name)
+    odd = [one for one in turns(tools_of(environment), "", 0, 1) if not _is_cut(one)]
+    found: dict[str, list[Any]] = {}
+    ends: list[list[Any]] = []
+    for answer, gold in zip(answers, golds, strict=True):
+        start, left = read_start(answer), texts_of(gold)
+        position = opened(environment, start)
+        while position.scores is None:
+            is_odd = not left or draw.random() < ODD
+            turn = draw.choice(odd) if is_odd else left.pop(0)
+            case = [position.state, position.seat, turn]
+            found.setdefault(position.state, case)
+            try:
+                position = taken(environment, start, position, _said(environment, turn))
+            except ValidationError:  # which whoever tries the turn there finds again
+                ends.append(case)
+                break
+    states = [found[state] for state in sorted(found)]
+    return ends + draw.sample(states, min(count, len(states)))
+
+
+def _is_cut(turn: Turn) -> bool:
+    return isinstance(turn, dict) and bool(turn["cut"])
+
+
+def _said(environment: Environment, turn: Turn) -> Said:
+    return read_text(environment, turn) if isinstance(turn, str) else read_said(turn)
+
+
+def place_of(state: str, turn: Turn) -> str:
+    """Where something is wrong, as a message says it."""
+    shown = f"{turn[:40]!r}" if isinstance(turn, str) else f"{turn!r:.160}"
+    return f"for {shown} in {state[:120]}"
+
+
 def steps(environment: Environment, cases: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    """[what the functions return, names of those that changed an argument] for (state, seat, text).
+    """[what the functions return, names of those that changed an argument] for (state, seat, turn).
 
     A function that raises returns what it raised. What was said is an argument of ``step``, with
     all that its calls hold.
@@ -96,9 +153,9 @@ def steps(environment: Environment, cases: Sequence[Sequence[Any]]) -> list[list
     return [_step(environment, *case) for case in cases]
 
 
-def _step(environment: Environment, state: str, seat: int, text: str) -> list[Any]:
+def _step(environment: Environment, state: str, seat: int, turn: Turn) -> list[Any]:
     found, changed = [], []
-    said = read_text(environment, text)
+    said = _said(environment, turn)
     before = canonical(said_value(said))
     arguments: dict[str, tuple[Any, ...]] = {
         "mover": (),
@@ -114,12 +171,19 @@ def _step(environment: Environment, state: str, seat: int, text: str) -> list[An
             continue
         try:
             value = function(given, *rest)
-            found.append([name, repr(_sorted(value))])
+            found.append([name, _comparable(repr(_sorted(value)))])
         except Exception as error:  # the task's own code may raise anything
             found.append([name, f"raised {type(error).__name__}: {error}"[:SHOWN]])
         if _text_of(given) != state or _text_of(said_value(said)) != before:
             changed.append(name)
     return [found, changed]
+
+
+def _comparable(text: str) -> str:
+    """A text of bounded length for each text."""
+    if len(text) <= COMPARED:
+        return text
+    return f"{text[:COMPARED]} {hashlib.sha256(text.encode(errors='replace')).hexdigest()[:16]}"
 
 
 def _text_of(value: Any) -> str:
@@ -138,18 +202,37 @@ def _sorted(value: Any) -> Any:
 
 
 def faults(environment: Environment, cases: Sequence[Sequence[Any]]) -> list[str]:
-    """What is wrong with a turn in (state, seat, text), by the rules of every episode; "" if
-    nothing."""
-    problems = []
-    for state, seat, text in cases:
-        try:
-            position = Position(state, seat=seat)
-            said = read_text(environment, text)
-            take_turn(environment, Start(state, chance=DICE), position, said)
-            problems.append("")
-        except ValidationError as error:
-            problems.append(str(error)[:SHOWN])
-    return problems
+    """What is wrong with a turn in (state, seat, turn), by the rules of every episode; "" if
+    nothing.
+
+    ``score`` must know each of these states and those behind them: a turn that is cut off, or the
+    last one, ends an episode anywhere.
+    """
+    return [_fault(environment, *case) for case in cases]
+
+
+def _fault(environment: Environment, state: str, seat: int, turn: Turn) -> str:
+    said = _said(environment, turn)
+    try:
+        scored(environment, state)
+        start = Start(state, chance=DICE)
+        after = taken(environment, start, Position(state, seat=seat), said)
+        scored(environment, after.state)
+    except ValidationError as error:
+        return str(error)[:SHOWN]
+    fault = after.turns[0].fault
+    if _is_quoted(said.text.strip(), fault):
+        return (
+            f"step says the fault {fault!r:.120}, which holds what was said; allowed: one of a few "
+            "fixed sentences"
+        )
+    return ""
+
+
+def _is_quoted(text: str, fault: str) -> bool:
+    """Whether a fault holds what was said."""
+    is_long = len(text) >= LEAST_QUOTED
+    return MARK.lower() in fault.lower() or (is_long and text[:MOST_QUOTED] in fault)
 
 
 def moves(environment: Environment, cases: Sequence[Sequence[Any]]) -> list[list[str]]:
@@ -177,10 +260,10 @@ def endings(
     for number, (answer, gold) in enumerate(zip(answers, golds, strict=True)):
         start = read_start(answer)
         policies = [repeat(""), echo, recite(texts_of(gold)), repeat(texts[number % len(texts)])]
-        calls = _calls_with_words(environment, open_episode(environment, start))
+        calls = _calls_with_words(environment, opened(environment, start))
         policies += [recite([call, *texts_of(gold)[-1:]]) for call in calls]
         if environment.legal is not None:
-            listed = legal_texts(environment, open_episode(environment, start).state)
+            listed = legal_texts(environment, opened(environment, start).state)
             policies += [random_legal(f"ends/{number}"), *map(repeat, listed[:STUBBORN])]
         problems += [_ending(longer, start, policy, environment.max_turns) for policy in policies]
     return [problem for problem in problems if problem]
@@ -245,11 +328,11 @@ def _slipping(texts: Sequence[str], place: int, pool: Sequence[str], draw: rando
 
 
 def _played(environment: Environment, start: Start, policy: Policy) -> tuple[Position, list[Said]]:
-    position = open_episode(environment, start)
+    position = opened(environment, start)
     spoken: list[Said] = []
     while position.scores is None:
         spoken.append(read_text(environment, policy(environment, position, len(spoken))))
-        position = take_turn(environment, start, position, spoken[-1])
+        position = taken(environment, start, position, spoken[-1])
     return position, spoken
 
 
@@ -296,7 +379,7 @@ def _hidden(environment: Environment, state: str, seat: int) -> tuple[str, ...]:
     assert environment.hidden is not None
     names = environment.hidden(json.loads(state), seat)
     if not isinstance(names, tuple) or not all(type(name) is str for name in names):
-        raise broken("hidden", names, "a tuple of names of fields")
+        raise refused("hidden", names, "a tuple of names of fields")
     return names
 
 
@@ -330,8 +413,8 @@ def listed(environment: Environment, cases: Sequence[Sequence[Any]]) -> list[str
 TRIALS: Mapping[str, Callable[..., Any]] = {
     trial.__name__: trial
     for trial in (
-        *(endings, faults, leaks, listed, moves, null_scores, reached, recited, scripted, slips),
-        steps,
+        *(endings, faults, leaks, listed, moves, null_scores, reached, reached_oddly, recited),
+        *(scripted, slips, steps),
     )
 }
 """Everything that can be tried, by name."""

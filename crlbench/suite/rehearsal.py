@@ -10,9 +10,10 @@ from typing import Any
 
 from crlbench.catalog.frozen import ENVIRONMENT, entry_point, environment_of
 from crlbench.errors import ValidationError
+from crlbench.reward.checked import opened, taken
+from crlbench.reward.declared import check_start
 from crlbench.reward.env import Environment, read_start, read_transcript
 from crlbench.reward.limited import bounded
-from crlbench.reward.playing import open_episode, take_turn
 
 ROWS = 8
 """Golds that are played here; all of them are scored when the task is frozen."""
@@ -40,10 +41,15 @@ def golds_of(code: types.ModuleType, rows: Sequence[Mapping[str, Any]]) -> list[
     """The gold transcript of each row; the first ones are played.
 
     Raises:
-        ValidationError: ``gold`` is missing, raises, or returns no whole episode; or the
-            environment breaks a rule of its kind.
+        ValidationError: a start is none of the environment's; ``gold`` is missing, raises, or
+            returns no whole episode; or the environment breaks a rule of its kind.
     """
     gold, environment, found = bounded(entry_point(code, "gold")), environment_of(code), []
+    for row in rows:
+        try:
+            check_start(environment, row["answer"])
+        except ValidationError as error:
+            raise ValidationError(f"{code.__file__}: {row['id']}: {error}.") from error
     for number, row in enumerate(rows):
         try:
             found.append(gold(row["answer"]))
@@ -63,11 +69,11 @@ def _problem(environment: Environment, answer: str, gold: object) -> str:
         return f"gold returns {gold!r:.80}, and not the transcript of an episode"
     try:
         start = read_start(answer)
-        position = open_episode(environment, start)
+        position = opened(environment, start)
         for number, one in enumerate(said):
             if position.scores is not None:
                 return f"the episode is over after {number} turns of the gold {gold!r:.80}"
-            position = take_turn(environment, start, position, one)
+            position = taken(environment, start, position, one)
     except ValidationError as error:
         return f"{error}; the gold says {gold!r:.80}"
     if position.scores is None:

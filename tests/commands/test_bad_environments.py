@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 from crlbench import cli
 from crlbench.catalog.find import Catalog
 from crlbench.catalog.frozen import Task
+from crlbench.doctor.episodes import RULES, _tried
 from crlbench.reward import limited
 from crlbench.reward.env import Chance, Said, State, Step, canonical
 from crlbench.reward.trials import steps
@@ -50,6 +52,24 @@ def odd(body: str) -> list[Change]:
 def walked(fields: str) -> list[Change]:
     """``step`` returns a state with more fields."""
     return [(WALKED, WALKED.replace('"route": rest', f'"route": rest, {fields}'))]
+
+
+def start(fields: str) -> list[Change]:
+    """Starts with more fields."""
+    return [("chance=dice)", f"chance=dice{fields})")]
+
+
+def cut(body: str) -> list[Change]:
+    """``step`` does something for turns alone that are cut off."""
+    return [(NAMED, NAMED + "    if said.cut:\n" + body)]
+
+
+def early(body: str) -> list[Change]:
+    """``score`` does something in the middle of an episode alone, where golds and faults do not
+    end one."""
+    lost = FAULT.replace("Step(state,", 'Step(state | {"lost": True},')
+    middle = '    if state["route"] and "lost" not in state:\n'
+    return [(FAULT, lost), (SCORE, middle + body + SCORE)]
 
 
 FROZEN: dict[str, tuple[list[Change], str]] = {
@@ -95,6 +115,55 @@ FROZEN: dict[str, tuple[list[Change], str]] = {
         "at most 48 bytes, and these are 55",
     ),
     "a seat is a bool": ([("    return 0\n", "    return False\n")], "mover returned False"),
+    "a payment is too large for a float": (
+        [(WALKED, WALKED.replace("over=not rest", "over=not rest, paid=(10**400,)"))],
+        r"train-00000: step returned what cannot be checked: OverflowError",
+    ),
+    "payments add up to infinity": (
+        [(WALKED, WALKED.replace("over=not rest", "over=not rest, paid=(1e308,)"))],
+        r"step returned \(1e\+308,\); allowed: paid: numbers from -1e\+06 to 1e\+06",
+    ),
+    "a score is too large for a float": (
+        [(SCORE, "    return (10**400,)\n")],
+        r"train-00000: score returned what cannot be checked: OverflowError",
+    ),
+    "a state cannot be shown": (
+        walked('"n": 10**5000'),
+        "train-00000: step returned what cannot be checked: ValueError",
+    ),
+    "legal texts cannot be shown": (
+        [(TEXTS, "(10**5000,) if state['room'] == 4 else " + TEXTS)],
+        "gold raised AttributeError|legal returned a tuple that cannot be shown",
+    ),
+    "a view has half a character": (
+        [(VIEW, VIEW + '    view += "\\ud800" if len(state["route"]) == 1 else ""\n')],
+        r"train-00000: observe returned .*allowed: text that UTF-8 can encode",
+    ),
+    "a start is in a seat that is not there": (
+        start(", seat=5"),
+        r"task.py: train-00000: the start's seat is 5; allowed: 0 to 0",
+    ),
+    "a start counts seats from the end": (start(", seat=-1"), "the start's seat is -1"),
+    "a start has a script in a seat that is not there": (
+        start(', rivals=((7, "random"),)'),
+        r"train-00000: the start's rivals is \{7: 'random'\}; allowed: seats 0 to 0 but 0",
+    ),
+    "a start names a script that is not there": (
+        [*start(', rivals=((1, "random"),)'), ("    max_turns=", "    seats=2,\n    max_turns=")],
+        "the start's rivals is .*; allowed: scripted seats of the panel: none",
+    ),
+    "a start's state is a list": (
+        [("Start(canonical(state)", "Start(canonical([state])")],
+        "train-00000: the start's state is .*; allowed: an object of JSON data",
+    ),
+    "a start's state is too long": (
+        [("    max_turns=", "    max_state_bytes=50,\n    max_turns=")],
+        "train-00000: the start's state is .*; allowed: at most 50 bytes, and it has 1",
+    ),
+    "a history that is none": (
+        [("    max_turns=", '    history="both",\n    max_turns=')],
+        "task.py: the environment's field history is 'both'; allowed: 'restate' or 'append'",
+    ),
     "legal texts are a list": (
         [(TEXTS, TEXTS.replace("tuple(", "list("))],
         r"task.py: train: legal returned \['a=8', .*; allowed: a tuple of texts",
@@ -102,6 +171,36 @@ FROZEN: dict[str, tuple[list[Change], str]] = {
 }
 """Faults that golds and the simplest policies meet: the task is never frozen."""
 PLAYED: dict[str, tuple[str, list[Change], str]] = {
+    "a cut turn raises": ("episode-total", cut('        raise KeyError("cut")\n'),
+                          r"step raised KeyError: 'cut', for \{.*'cut': True\} in"),
+    "a cut turn makes no step": ("episode-total", cut("        return None\n"),
+                                 "step returned None; allowed: a Step, for .*'cut': True"),
+    "a cut turn pays NaN": (
+        "episode-total", cut('        return Step(state, (float("nan"),), True)\n'),
+        r"step returned \(nan,\); allowed: paid"),
+    "a cut turn changes its state": ("episode-pure", cut('        state["room"] = 0\n'),
+                                     "step changes its argument, for .*'cut': True"),
+    "an early score raises": ("episode-total", early('        raise KeyError("early")\n'),
+                              "score raised KeyError: 'early', for"),
+    "an early score is NaN": ("episode-total", early('        return (float("nan"),)\n'),
+                              r"score returned \(nan,\); allowed: 1 numbers from 0 to 1"),
+    "an early score is empty": ("episode-total", early("        return ()\n"),
+                                r"score returned \(\); allowed: 1 numbers"),
+    "an early score cannot be compared": (
+        "episode-total", early("        return (10**400,)\n"), r"score returned \(1000"),
+    "a text makes a state that cannot be shown": (
+        "episode-total", odd('        return Step({"n": 10**5000}, over=True)\n'),
+        "step returned what cannot be checked: ValueError"),
+    "a text blames the machine": (
+        "episode-total",
+        odd("        from crlbench.errors import EnvironmentUnfit\n\n"
+            '        raise EnvironmentUnfit("no sandbox")\n'),
+        r"step raised RuntimeError: it leaves by EnvironmentUnfit\(no sandbox\)"),
+    "a text blames the user": ("episode-total", odd("        raise KeyboardInterrupt\n"),
+                               r"RuntimeError: it leaves by KeyboardInterrupt\(\)"),
+    "a fault tells what was said": (
+        "episode-total", [(FAULT, FAULT.replace("NO_DOOR", 'f"no door: {text[:8]}"'))],
+        "step says the fault 'no door: .*', which holds what was said"),
     "a text raises": ("episode-total", odd('        raise ValueError("brackets")\n'),
                       r"step raised ValueError: brackets, for '\(.*Findings: \d+ in \d+ cases"),
     "a text leaves the process": ("episode-total", odd("        raise SystemExit(0)\n"),
@@ -145,6 +244,7 @@ PLAYED: dict[str, tuple[str, list[Change], str]] = {
 }  # fmt: skip
 """Faults that only the rules of environments meet, by the rule."""
 ONE_OF_EACH = {
+    "a cut turn raises", "an early score raises", "a text blames the machine",
     "a text raises", "a text leaves the process", "a text never returns", "a text pays NaN",
     "a step changes what its state holds", "the goal is told at the end", "one door never ends it",
 }  # fmt: skip
@@ -238,6 +338,75 @@ def test_validate_names_the_rule(name: str, source: Path, tmp_path: Path, capsys
     said = capsys.readouterr().out
     assert re.search(rf"^  BROKEN +{rule} ", said, re.MULTILINE)
     assert re.search(words.split(".*Findings")[0], said)
+
+
+SLOW = pytest.mark.slow
+
+
+def raising(said: Said) -> None:
+    raise KeyError("never")
+
+
+ODD_CALLS: dict[str, tuple[Callable[[State, Said], object], str]] = {
+    "several calls": (lambda state, said: len(said.calls) > 1 and raising(said), "KeyError"),
+    "more calls than are executed": (
+        lambda state, said: len(said.calls) > 4 and raising(said), "KeyError"),
+    "malformed calls": (lambda state, said: said.malformed and raising(said), "'malformed': '[nc]"),
+    "no arguments": (
+        lambda state, said: [call.arguments["key"] for call in said.calls if call.name == "get"],
+        "KeyError: 'key'"),
+    "arguments that are no texts": (
+        lambda state, said: [str.upper(call.arguments.get("key", "")) for call in said.calls],
+        "TypeError"),
+    "arguments that cannot be looked up": (
+        lambda state, said: [{call.arguments.get("key")} for call in said.calls],
+        "TypeError: unhashable type"),
+    "arguments that are no floats": (
+        lambda state, said: [
+            float(value) for call in said.calls for value in call.arguments.values()
+            if type(value) is int
+        ],
+        "OverflowError"),
+    "tools that are not declared": (
+        lambda state, said: [("get",).index(call.name) for call in said.calls], "ValueError"),
+    "calls of a turn that is cut off": (
+        lambda state, said: said.cut and said.calls and raising(said), "'cut': True"),
+    "calls without a text": (
+        lambda state, said: bool(said.calls) and not said.text and raising(said), "KeyError"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in ("several calls", "no arguments") else pytest.param(name, marks=SLOW)
+        for name in ODD_CALLS
+    ],
+)
+def test_calls_that_only_a_chat_model_writes_are_tried(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = Catalog().load_task("lookup")
+    fails, words = ODD_CALLS[name]
+
+    def step(state: State, said: Said, chance: Chance) -> Step:
+        fails(state, said)
+        return made(state, said, chance)
+
+    made = task.code.ENVIRONMENT.step
+    monkeypatch.setattr(task.code, "ENVIRONMENT", replace(task.code.ENVIRONMENT, step=step))
+    found = {rule: _tried(rule, task) for rule in RULES}  # in this process, which has the step
+    (broken,) = [rule for rule, one in found.items() if one.problems]
+    assert broken == "episode-total"
+    assert re.search("step raised .*" + words, found[broken].problems[0])
+
+
+def test_a_start_of_frozen_rows_is_looked_at_before_it_is_played() -> None:
+    task = Catalog().load_task("take")
+    rows = [{**row} for row in task.rows("hard")]
+    rows[7]["answer"] = canonical(json.loads(rows[7]["answer"]) | {"seat": 2})
+    (problem,) = try_rule("episode-total", task.with_rows({"hard": rows}), "quick").problems
+    assert problem == "hard-00007: the start's seat is 2; allowed: 0 to 1"
 
 
 def test_a_step_that_changes_calls_of_tools_is_caught() -> None:

@@ -243,13 +243,18 @@ class _Entry:
     def _unknown(self, here: Comparison) -> Findings:
         """What cannot be checked is refused, but of what stood: that was checked when it came."""
         base = self.examiner.base
-        old = base is not None and all(base.holds(run, self.stands) for run in self.runs)
         passed = [*here.outdated, *(here.unknown if base is not None and base.named else [])]
         for sentence in dict.fromkeys((*here.unknown, *here.outdated)):
-            if old and sentence in passed:
-                self.notes.append(f"not checked any more: {sentence}")
-            else:
-                yield f"{self.folder}: {sentence} What is new is checked, or it is not taken."
+            yield from self._unchecked(sentence, sentence in passed)
+
+    def _unchecked(self, sentence: str, passes: bool = True) -> Findings:
+        """What was not checked: a note where it ``passes`` and the entry stood, else a finding."""
+        base = self.examiner.base
+        if passes and base is not None and all(base.holds(run, self.stands) for run in self.runs):
+            note = f"not checked any more: {sentence}"
+            self.notes += [] if note in self.notes else [note]
+        else:
+            yield f"{self.folder}: {sentence} What is new is checked, or it is not taken."
 
     def _agreement(self) -> Findings:
         """Runs that began alike, here or in other entries, say the same of how they began."""
@@ -262,10 +267,11 @@ class _Entry:
             yield from map(str, audit_run(run))
             yield from map(str, self._samples(run))
 
-    def _samples(self, run: Run) -> Iterator[Finding]:
+    def _samples(self, run: Run) -> Iterator[Finding | str]:
         """What completions are of; and episodes played again, which follow from what was said.
 
-        Other verdicts need the task's verifier, which does not run here.
+        Other verdicts need the task's verifier, which does not run here. Episodes that this
+        machine cannot play are not checked.
         """
         record, facts = run.record, facts_of(run)
         task = self._tasks.get(record.task.name)
@@ -279,6 +285,10 @@ class _Entry:
             if task.card.kind == "environment" and not problems:
                 yield from check_played(facts, rows, task)
         except EnvironmentUnfit as error:
+            if task.card.kind == "environment":
+                name = record.task.name
+                yield from self._unchecked(f"The episodes of {name} were not played again: {error}")
+                return
             note = f"What the samples of {record.task.name} are of was not compared: {error}"
             if note not in self.notes:
                 self.notes.append(note)

@@ -119,6 +119,7 @@ def _checked(form: Form, body: str, value: Any) -> Iterator[tuple[str, dict[str,
             arguments = json_value(arguments.encode())
         if not isinstance(name, str) or not isinstance(arguments, dict):
             raise Malformed("a call needs a name and an object of arguments")
+        json.dumps(arguments, allow_nan=False)  # 1e999 is JSON, and no number
         yield name, arguments
 
 

@@ -11,7 +11,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from crlbench.catalog.frozen import Row, Task
+from crlbench.errors import ValidationError
+from crlbench.reward.declared import check_start
 from crlbench.reward.policies import texts_of
+from crlbench.reward.shapes import turns
+from crlbench.reward.tools import tools_of
+from crlbench.reward.trials import place_of
 from crlbench.suite import freeze
 from crlbench.suite.gauntlet.asking import Level, ask, ask_elsewhere, defines, draw_rows, draw_texts
 from crlbench.suite.gauntlet.asking import judge as judged
@@ -25,6 +30,10 @@ STATES = 50
 """Reached states that are looked at."""
 TEXTS = 200
 """Random texts that an environment must survive."""
+ODD_ROWS = 4
+"""One of so many starts is played with odd turns."""
+PARTS = 8
+"""Of the calls with one odd argument, a state meets one of so many."""
 LEAST_LOSS = 0.05
 """How much a wrong turn costs at least, on average."""
 LEAST_ROOM = 0.2
@@ -41,11 +50,12 @@ def check_step_purity(task: Task, level: Level = "full", elsewhere: bool = True)
         elsewhere: whether another process is asked too.
     """
     cases = _cases(task, level, [*battery(["1"]).values()][:: 4 if level == "full" else 16])
+    cases += _odd_cases(task, level, 1 if level == "full" else 3)
     first, again = _try(task, "steps", cases), _try(task, "steps", cases[::-1])[::-1]
     others = [again, *([ask_elsewhere(task, "tried", "steps", cases)] if elsewhere else [])]
     finding = Finding(figures={"cases": len(cases)})
-    for number, ((state, _, text), a) in enumerate(zip(cases, first, strict=True)):
-        place = f"for {text[:40]!r} in {state[:120]}"
+    for number, ((state, _, turn), a) in enumerate(zip(cases, first, strict=True)):
+        place = place_of(state, turn)
         for name in a[1]:
             finding.problems.append(f"{name} changes its argument, {place}")
         finding.problems += [
@@ -58,18 +68,34 @@ def check_step_purity(task: Task, level: Level = "full", elsewhere: bool = True)
 
 
 def check_step_totality(task: Task, level: Level = "full") -> Finding:
-    """Any text in any reached state makes a step of the right types, within all caps."""
+    """Any turn in any reached state makes a step of the right types, within all caps, and every
+    such state has its scores."""
+    if problems := _broken_starts(task):
+        return Finding(problems)
     noise = [*itertools.islice(random_texts(task.name), 40 if level == "quick" else TEXTS)]
     cases = _cases(task, level, [*battery(["1"]).values(), *noise])
+    cases += _odd_cases(task, level)
     problems = _try(task, "faults", cases)
     return Finding(
         [
-            f"{problem}, for {text[:40]!r} in {state[:120]}"
-            for (state, _, text), problem in zip(cases, problems, strict=True)
+            f"{problem}, {place_of(state, turn)}"
+            for (state, _, turn), problem in zip(cases, problems, strict=True)
             if problem
         ],
         {"cases": len(cases)},
     )
+
+
+def _broken_starts(task: Task) -> list[str]:
+    """What is wrong with the starts of all splits, each with its row."""
+    problems = []
+    for split in task.card.splits:
+        for row in task.rows(split):
+            try:
+                check_start(task.environment, row["answer"])
+            except ValidationError as error:
+                problems.append(f"{row['id']}: {error}")
+    return problems
 
 
 def check_endings(task: Task, level: Level = "full") -> Finding:
@@ -261,7 +287,7 @@ MEANINGS = {
     "gold": "golds are whole episodes without a fault, and reach the frozen ceiling",
     "agreement": "verifier and audit agree on 99 % of golds and of episodes with a wrong turn",
     "episode-pure": "the environment's functions are functions, and change no argument",
-    "episode-total": "any text in any state makes a sound step within all caps",
+    "episode-total": "any turn in any state makes a sound step within all caps, and has scores",
     "terminates": "every episode ends by its own rules, in time",
     "needs-looking": "texts said without looking score near the floor, far below the ceiling",
     "slips": "a wrong turn costs something, and a slip is a fault or another move",
@@ -292,6 +318,14 @@ def _positions(task: Task, level: Level) -> list[list[Any]]:
     return _try(task, "reached", answers, _golds(task, rows), count, task.name)
 
 
+def _odd_positions(task: Task, level: Level) -> list[list[Any]]:
+    """[state, seat, a turn] of half as many states, which episodes with odd turns reach."""
+    rows = _rows(task, "quick", "states")[::ODD_ROWS]
+    count = (STATES if level == "full" else STATES // 3) // 2
+    answers = [row["answer"] for row in rows]
+    return _try(task, "reached_oddly", answers, _golds(task, rows), count, task.name)
+
+
 def _places(task: Task, level: Level) -> list[list[Any]]:
     """[state, seat] that episodes reach."""
     return [[state, seat] for state, seat, _ in _positions(task, level)]
@@ -303,6 +337,22 @@ def _cases(task: Task, level: Level, texts: Sequence[str]) -> list[list[Any]]:
         [state, seat, text]
         for state, seat, right in _positions(task, level)
         for text in (right, *texts)
+    ]
+
+
+def _odd_cases(task: Task, level: Level, share: int = 1) -> list[list[Any]]:
+    """[state, seat, turn] of turns of every shape, in states that golds and such turns reach.
+
+    Args:
+        share: each state meets one of so many, the next state others.
+    """
+    tools = tools_of(task.environment)
+    oddly = _odd_positions(task, level)
+    positions = [*_positions(task, level), *([state, seat, ""] for state, seat, _ in oddly)]
+    return oddly + [
+        [state, seat, turn]
+        for number, (state, seat, right) in enumerate(positions)
+        for turn in turns(tools, right, number, PARTS)[number % share :: share]
     ]
 
 
