@@ -24,7 +24,7 @@ from crlbench.reward.playing import open_episode, replay
 from crlbench.types import PromptBatch, Rollout
 from tests.policy.test_dialogue import PLAIN, TRIMS
 from tests.support.checkpoints import ascii_tokenizer, random_model
-from tests.support.environments import COUNTDOWN, DUEL, DUEL_START, countdown_start
+from tests.support.environments import COUNTDOWN, DUEL, DUEL_START, LENIENT, countdown_start
 
 ENDS = (130, *range(64, 128))
 """Half of what a random model says ends a turn, so that most turns end before their cap."""
@@ -348,7 +348,7 @@ def test_frames_and_system_texts_of_later_views_are_counted(history: str) -> Non
             return told
         return [{"role": "system", "content": "s" * 70}, *told, {"role": "user", "content": ""}]
 
-    environment = replace(COUNTDOWN, observe=observe, news=None)
+    environment = replace(LENIENT, observe=observe, news=None)
     (visit,) = starts(1, 6)
     ends = ENDS if history == "restate" else (130,)
     seats = table(environment, history=history, frame="chat", template=PLAIN, ends=ends)
