@@ -20,10 +20,8 @@ from crlbench.errors import ValidationError
 from crlbench.policy.decode.loop import DrawKey, Sampler
 from crlbench.policy.text.calling import Calling
 from crlbench.policy.text.dialogue import Dialogue
-from crlbench.policy.text.frame import Message
 from crlbench.reward.env import Call, Environment, Said, Start, read_start
-from crlbench.reward.playing import observation_bytes
-from crlbench.reward.tools import MAX_CALLS, read_text, tools_of, with_tools
+from crlbench.reward.tools import read_text, tools_of, with_tools
 from crlbench.seeding import _key, derive  # private: its bytes are in every task's digest
 
 Reading = Callable[[str, bool], Said]
@@ -166,49 +164,3 @@ def turn_uniforms(
     stream = hashlib.shake_256(_key(key.seed, (*path, *later))).digest(8 * count)
     found: list[float] = ((np.frombuffer(stream, ">u8") >> np.uint64(11)) * 2.0**-53).tolist()
     return found
-
-
-def check_room(table: Table, ids: Sequence[int], view: Sequence[Message], row: str) -> None:
-    """Refuse a context that the longest episode from a row's first view may not fit into.
-
-    A byte of an observation is at most one token.
-
-    Args:
-        ids: the first view as the model reads it.
-        view: the same as messages.
-        row: names the start in the error.
-
-    Raises:
-        ValidationError: the most tokens that a turn may see, and the context.
-    """
-    environment, turn = table.environment, table.sampler.max_tokens
-    most = environment.max_observation_bytes
-    longest = len(ids) + most - observation_bytes(view) + turn
-    parts = f"its longest view {longest - turn} and a turn {turn}"
-    if table.appends:
-        later = (environment.max_turns - 1) * (_frame_tokens(table) + most + turn)
-        parts += f", and {environment.max_turns - 1} more turns with what is told {later}"
-        longest += later
-    if longest > table.context:
-        raise ValidationError(
-            f"task '{table.name}', {row}: an episode may need {longest} tokens at once ({parts}); "
-            f"the model's context is {table.context}. Nothing is ever cut: choose a model with a "
-            "longer context."
-        )
-
-
-def _frame_tokens(table: Table) -> int:
-    """Tokens around an observation and a turn in the middle of a dialogue.
-
-    In a template's own form of calls a turn may hold several, each with a result in a frame.
-    """
-    question: Message = {"role": "user", "content": "x"}
-    reply: Message = {"role": "assistant", "content": "x"}
-    news, calling = [question], table.dialogue.calling
-    if calling is not None:
-        count = MAX_CALLS if calling.form.several else 1
-        call = {"type": "function", "function": {"name": "x", "arguments": {"x": "x"}}}
-        reply = {**reply, "tool_calls": [call] * count}
-        news = [{"role": "tool", "content": "x"}] * count
-    short = table.dialogue.open_row([question]).ids
-    return len(table.dialogue.open_row([question, reply, *news]).ids) - len(short)

@@ -21,12 +21,13 @@ from crlbench.contract.model_card import ModelCard
 from crlbench.contract.records import Cell
 from crlbench.contract.task_card import unknown_kind
 from crlbench.errors import ValidationError
-from crlbench.play.seats import Table, calling_of, check_room, reading_of, under
+from crlbench.play.room import Told, check_room, reached
+from crlbench.play.seats import Table, against, calling_of, reading_of, under
 from crlbench.policy.decode.loop import DecodeLoop
 from crlbench.policy.text.chat import completion_cap, render, template_file, turn_end
 from crlbench.policy.text.dialogue import Dialogue
 from crlbench.policy.weights.load import Location, Reader, load_backbone
-from crlbench.reward.env import Environment
+from crlbench.reward.env import Environment, Position, Said, read_start, read_transcript
 from crlbench.reward.score import score
 from crlbench.run.admission import admit
 from crlbench.run.reward_model import ask, learned_scorer
@@ -122,8 +123,13 @@ def prompts_of(
     return tuple(_prompt(task, split, row, reader, max_tokens) for row in rows)
 
 
+PLAYED = 4
+"""Starts of each split from which episodes are played to see what seats are told."""
+
+
 def check_context(task: Task, reader: Reader, conditions: Conditions) -> None:
-    """Refuse a context that the longest prompt of a split and a completion do not fit into.
+    """Refuse a context that the longest prompt of a split and a completion do not fit into, or the
+    longest episode.
 
     Raises:
         ValidationError: the prompt, its tokens and the context.
@@ -132,9 +138,32 @@ def check_context(task: Task, reader: Reader, conditions: Conditions) -> None:
     for split in task.card.splits:
         rows = task.rows(split)
         longest = max(rows, key=lambda row: sum(len(m["content"]) for m in row["messages"]))
-        prompt = _prompt(task, split, longest, reader, collector.max_tokens)
+        _prompt(task, split, longest, reader, collector.max_tokens)
         if isinstance(collector, Play):
-            check_room(collector.table, prompt.ids, longest["messages"], f"{split}/{longest['id']}")
+            later = [
+                (f"{split}/{row['id']}", position)
+                for row in rows[:PLAYED]
+                for position in _reached(task, collector.table, row)
+            ]
+            views: list[Told] = [
+                *((f"{split}/{row['id']}", row["messages"]) for row in rows),
+                *((name, position.view) for name, position in later),
+            ]
+            news = [(name, position.news) for name, position in later]
+            check_room(collector.table, views, news)
+
+
+def _reached(task: Task, table: Table, row: Row) -> list[Position]:
+    """Positions of the episodes from a row's start in which the gold, or always one text, is said;
+    under the rivals of training too."""
+    try:
+        gold = read_transcript(task.gold(row) or "") or []
+    except Exception:  # strangers' code: the rules of environments try it
+        gold = []
+    scripts = [script for script in (gold, [Said("x")], [Said("")]) if script]
+    start = read_start(row["answer"])
+    starts = {start, against(start, table.rivals, table.environment.seats)}
+    return [position for one in starts for position in reached(table, one, scripts)]
 
 
 def training_prompts(

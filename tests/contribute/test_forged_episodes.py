@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
+from crlbench.catalog.find import Catalog
 from crlbench.disk.names import EPISODES, SAMPLES
-from crlbench.play.record import sayings_in, transcript_of
+from crlbench.play.record import describe, sayings_in, transcript_of
+from crlbench.reward.env import read_start
 from tests.contribute.forger import Forger
 from tests.contribute.honest import TRACK, copied, crlbench, evaluated, submitted
 from tests.support.shared import made_once
@@ -118,6 +120,33 @@ def put(*path: Any, value: Any) -> Change:
     return change
 
 
+def cut_at(count: int, text: str = "?") -> Change:
+    """A failed episode becomes one turn that was cut off, played as it would be."""
+
+    def change(episodes: list[Json], samples: list[Json]) -> None:
+        place = next(n for n, sample in enumerate(samples) if sample["score"] == 0.0)
+        start, episode = read_start(samples[place]["answer"]), episodes[place]
+        environment = Catalog().load_task(episode["uid"].partition("/")[0]).environment
+        said = {"text": text, "calls": [], "malformed": "", "cut": True}
+        episode.update(describe(environment, start, [(said, count)]))
+        assert episode["scores"] == [0.0]
+        retold(episodes, samples, place)
+
+    return change
+
+
+def tokens(count: int) -> Change:
+    """So many tokens of a turn of five characters or more that was not cut off."""
+
+    def change(episodes: list[Json], samples: list[Json]) -> None:
+        turns = [turn for episode in episodes for turn in episode["turns"]]
+        turn = next(t for t in turns if isinstance(t["said"], str) and len(t["said"]) > 4)
+        assert turn["tokens"] != count
+        turn["tokens"] = count
+
+    return change
+
+
 FIRST = ("turns", 0)
 FORGED: dict[str, tuple[str, Change, str]] = {
     "said": ("relay-sum", other_text, "line 3: "),
@@ -146,6 +175,8 @@ FORGED: dict[str, tuple[str, Change, str]] = {
     ),
     "calls": ("lookup", called, r"line 3: turn 0: said|line 3: turns 0"),
     "tokens": ("relay-sum", put(*FIRST, "tokens", value=9_999), "line 3: turn 0: tokens"),
+    "a turn that is cut off anywhere": ("relay-sum", cut_at(1), r"turn 0: tokens: stored 1"),
+    "a text of no token": ("lookup", tokens(1), r"turn \d: tokens: stored 1"),
     "a long turn": ("relay-sum", longer, "line 3: turn 0: said: .*99999 characters"),
     "a field that is null": (
         "relay-sum",
@@ -178,6 +209,29 @@ def loose(folder: Path, runs: Path, out: Path, task: str) -> Path:
     return target
 
 
+COUNTED: dict[str, tuple[str, Change, str]] = {
+    "cut off below the cap": ("relay-sum", cut_at(16), r"turn 0: tokens: .*16.*17"),
+    "cut off above the cap": ("relay-sum", cut_at(18), r"turn 0: tokens: .*18.*17"),
+    "more text than tokens": ("relay-sum", cut_at(17, "7" * 18), r"turn 0: tokens: .*17"),
+    "fewer tokens than text": ("lookup", tokens(3), r"turn \d: tokens: .*3"),
+    "more tokens than the cap": ("lookup", tokens(26), r"turn \d: tokens: .*26.*25"),
+}
+"""Forgeries that are known by the model's tokenizer, which ``verify`` loads. Bundled models have a
+token for each byte: 17 in a turn of ``relay-sum``, the end token included, and 25 in ``lookup``."""
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_tokens_are_counted_by_the_tokenizer(
+    name: str, played_entry: Path, played_home: Path, tmp_path: Path
+) -> None:
+    task, change, words = COUNTED[name]
+    folder = forged(played_entry, tmp_path / "results", task, change)
+    done = crlbench("--quiet", "verify", folder, "--recompute-only", catalog=played_home)
+    text = done.stdout + done.stderr
+    assert done.returncode == 5 and re.search(words, text), text
+    assert "Traceback" not in text
+
+
 @pytest.mark.parametrize("name", FORGED)
 def test_a_forged_episode_is_refused_by_its_field(
     name: str, played_entry: Path, played_runs: Path, played_home: Path, tmp_path: Path
@@ -198,6 +252,7 @@ def test_a_forged_episode_is_refused_by_its_field(
         assert "Traceback" not in text
 
 
+FAULTLESS = {name: [0.0] * 3 for name in ("faults", "illegal", "malformed")}
 FIGURES: dict[str, tuple[str, Callable[[Json], object], str]] = {
     "columns left out": ("relay-sum", lambda h: h.pop("turns"), "names that are missing"),
     "half a turn": ("relay-sum", lambda h: h["turns"].__setitem__(0, 1.53), r"health.turns\[0\]"),
@@ -205,6 +260,43 @@ FIGURES: dict[str, tuple[str, Callable[[Json], object], str]] = {
         "relay-sum",
         lambda h: (h["faults"].__setitem__(0, 0.0), h["illegal"].__setitem__(0, 1.0)),
         r"health.illegal\[0\]",
+    ),
+    "more turns than an episode has": (
+        "relay-sum",
+        lambda h: h.update(FAULTLESS, turns=[4.5] * 3),
+        r"health.turns\[0\].*1 to 4",
+    ),
+    "more turns than tokens": (
+        "lookup",
+        lambda h: h.update(FAULTLESS, turns=[6.0] * 3, tokens=[32.0] * 3),
+        r"health.tokens\[0\]",
+    ),
+    "half a row": ("lookup", lambda h: h["forked_rows"].__setitem__(0, 0.3), "forked_rows"),
+    "half a call": ("lookup", lambda h: h["tool_calls"].__setitem__(0, 0.3), "tool_calls"),
+    "forks of rows that all are new": (
+        "relay-sum",
+        lambda h: h["forked_rows"].__setitem__(0, 1.0),
+        r"health.forked_rows\[0\].*0 to 0",
+    ),
+    "calls without tools": (
+        "relay-sum",
+        lambda h: h["tool_calls"].__setitem__(0, 1.0),
+        r"health.tool_calls\[0\].*0 to 0",
+    ),
+    "more calls than turns": (
+        "lookup",
+        lambda h: h["tool_calls"].__setitem__(0, 50.0),
+        r"health.tool_calls\[0\]",
+    ),
+    "malformed without tools": (
+        "relay-sum",
+        lambda h: h.update(FAULTLESS, faults=[1.0] * 3, malformed=[1.0] * 3),
+        r"health.malformed\[0\].*0 to 0",
+    ),
+    "malformed calls that are no faults": (
+        "lookup",
+        lambda h: h.update(FAULTLESS, malformed=[1.0] * 3),
+        r"health.malformed\[0\].*health.faults\[0\]",
     ),
     "a share above 1": ("lookup", lambda h: h["malformed"].__setitem__(0, 2.0), "malformed"),
 }

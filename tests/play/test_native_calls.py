@@ -15,7 +15,8 @@ from crlbench.errors import ValidationError
 from crlbench.play.assemble import assemble
 from crlbench.play.loop import Episode, play
 from crlbench.play.record import describe, sayings
-from crlbench.play.seats import Table, Visit, calling_of, check_room, reading_of
+from crlbench.play.room import check_room
+from crlbench.play.seats import Table, Visit, calling_of, reading_of
 from crlbench.policy.decode.loop import DrawKey
 from crlbench.policy.text.call_forms import FORMS
 from crlbench.policy.text.dialogue import Dialogue
@@ -268,17 +269,17 @@ def test_a_context_is_refused_with_the_numbers_of_declarations_and_frames(histor
     plain = len(Dialogue(reader.tokenizer, "chat", reader.ends).open_row(row["messages"]).ids)
     assert len(ids) > plain - 200 and '"parameters"' in reader.tokenizer.decode(list(ids))
     with pytest.raises(ValidationError, match="an episode may need ([0-9]+) tokens") as raised:
-        check_room(replace(seats, context=1), ids, row["messages"], "id/0")
+        check_room(replace(seats, context=1), [("id/0", row["messages"])])
     need = int(str(raised.value).partition("may need ")[2].split()[0])
-    check_room(replace(seats, context=need), ids, row["messages"], "id/0")
+    check_room(replace(seats, context=need), [("id/0", row["messages"])])
     with pytest.raises(ValidationError, match="choose a model with a longer context"):
-        check_room(replace(seats, context=need - 1), ids, row["messages"], "id/0")
+        check_room(replace(seats, context=need - 1), [("id/0", row["messages"])])
     texts = [CALL + CALL + CALL, COMPACT * 4, *[CALL] * 3, "21"]
     longest = max(len(text.encode()) for text in texts) + 1
     table, script, _ = played(texts, history)
     if history == "append":
         seats = replace(seats, sampler=Scripted([[0] * longest], reader.tokenizer), context=1)
         with pytest.raises(ValidationError) as raised:
-            check_room(seats, ids, row["messages"], "id/0")
+            check_room(seats, [("id/0", row["messages"])])
         need = int(str(raised.value).partition("may need ")[2].split()[0])
         assert max(map(len, script.prompts)) + longest <= need

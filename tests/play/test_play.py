@@ -14,7 +14,8 @@ from torch import Tensor
 from crlbench.errors import ValidationError
 from crlbench.play.assemble import assemble
 from crlbench.play.loop import Episode, play
-from crlbench.play.seats import Table, Visit, check_room, turn_uniforms, visits
+from crlbench.play.room import check_room, reached
+from crlbench.play.seats import Table, Visit, turn_uniforms, visits
 from crlbench.policy.decode.loop import DecodeLoop, DrawKey, row_uniforms
 from crlbench.policy.policy import Policy
 from crlbench.policy.text.dialogue import Dialogue
@@ -23,7 +24,7 @@ from crlbench.reward.playing import open_episode, replay
 from crlbench.types import PromptBatch, Rollout
 from tests.policy.test_dialogue import PLAIN, TRIMS
 from tests.support.checkpoints import ascii_tokenizer, random_model
-from tests.support.environments import COUNTDOWN, DUEL, DUEL_START, countdown_start
+from tests.support.environments import COUNTDOWN, DUEL, DUEL_START, LENIENT, countdown_start
 
 ENDS = (130, *range(64, 128))
 """Half of what a random model says ends a turn, so that most turns end before their cap."""
@@ -327,14 +328,66 @@ def test_no_episode_needs_more_room_than_is_asked_for(history: str, frame: str) 
     frames = {"terse": 4, "chat": len("<assistant>x<eos>\n<user>x<eos>\n") - 8}[frame]
     first = len(ids) - 1 + 8 + 6
     most = first if history == "restate" else first + 4 * (frames + 8 + 6)
-    check_room(replace(seats, context=most), ids, view, "id/id-00000")
+    check_room(replace(seats, context=most), [("id/id-00000", view)])
     with pytest.raises(ValidationError, match=rf"id/id-00000: an episode may need {most} tokens "
                        rf".*; the model's context is {most - 1}\."):  # fmt: skip
-        check_room(replace(seats, context=most - 1), ids, view, "id/id-00000")
+        check_room(replace(seats, context=most - 1), [("id/id-00000", view)])
     episodes = play(policy_of(), seats, starts(2, 6), KEY, "cpu")
     rollout = assemble(episodes, 128).rollout
     read = rollout.prompt_mask.sum(1) + rollout.completion_mask.sum(1)
     assert int(read.max()) <= most
+
+
+@pytest.mark.parametrize("history", ["restate", "append"])
+def test_frames_and_system_texts_of_later_views_are_counted(history: str) -> None:
+    """A context that the first view alone would fit into is refused before the first token."""
+
+    def observe(state: dict[str, Any], seat: int) -> list[dict[str, str]]:
+        told = COUNTDOWN.observe(state, seat)
+        if state["left"] == 3:
+            return told
+        return [{"role": "system", "content": "s" * 70}, *told, {"role": "user", "content": ""}]
+
+    environment = replace(LENIENT, observe=observe, news=None)
+    (visit,) = starts(1, 6)
+    ends = ENDS if history == "restate" else (130,)
+    seats = table(environment, history=history, frame="chat", template=PLAIN, ends=ends)
+    positions = [*reached(seats, visit.start, [[Said("1")]])]
+    views = [("id/0", p.view) for p in positions]
+    with pytest.raises(ValidationError, match="may need") as raised:
+        check_room(replace(seats, context=1), views, [("id/0", p.news) for p in positions])
+    need = int(str(raised.value).partition("may need ")[2].split()[0])
+    with pytest.raises(ValidationError, match="may need") as raised:
+        check_room(replace(seats, context=1), views[:1])
+    first = int(str(raised.value).partition("may need ")[2].split()[0])
+    assert first <= need - 70
+    said = Policy(random_model(), value_head=False, reference=None)
+    rollout = assemble(play(said, replace(seats, context=need), [visit], KEY, "cpu"), 128).rollout
+    read = rollout.prompt_mask.sum(1) + rollout.completion_mask.sum(1)
+    assert int(read.max()) <= need
+    if history == "restate":  # the first view alone would have let a run begin, and stop
+        assert int(read.max()) > first
+
+
+def test_no_row_hides_behind_one_with_more_characters() -> None:
+    """The limit bounds what is told, and not the system text before it."""
+    seats = table(frame="plain", ends=(10,))
+    short = [{"role": "system", "content": "s" * 40}, {"role": "user", "content": "9"}]
+    long = [{"role": "system", "content": "s"}, {"role": "user", "content": "9" * 8}]
+    most = 1 + 40 + 1 + 8 + 1 + 6  # the first is the beginning token
+    with pytest.raises(ValidationError, match=f"id/1: an episode may need {most} tokens"):
+        check_room(replace(seats, context=most - 1), [("id/0", long), ("id/1", short)])
+    check_room(replace(seats, context=most), [("id/0", long), ("id/1", short)])
+
+
+def test_an_environment_that_fails_is_not_the_fault_of_the_context() -> None:
+    def observe(state: dict[str, Any], seat: int) -> list[dict[str, str]]:
+        if state["left"] == 3:
+            return COUNTDOWN.observe(state, seat)
+        raise KeyError("late")
+
+    seats = table(replace(COUNTDOWN, observe=observe))
+    assert len([*reached(seats, starts(1, 1)[0].start, [[Said("1")], [Said("2")]])]) == 2
 
 
 @dataclass(frozen=True)
