@@ -172,7 +172,9 @@ def _check_stage(stage: Stage, conditions: Conditions, own: OwnFile | None) -> N
 
         assert conditions.preference is not None  # tracks without it refuse chains
         reads_own = own is not None and reads_file(stage.plain(), own.holds)
-        there = len(own.examples) if own and reads_own else conditions.preference.demos
+        there = conditions.preference.demos
+        if reads_own:  # what reads the file tells where its lines are too few
+            there = max(there, stage.setting("batch"))
         try:
             conditions_of(stage, conditions, there)
         except ValidationError as error:

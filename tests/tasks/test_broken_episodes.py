@@ -169,7 +169,7 @@ UNSOUND: dict[str, tuple[str, list[Change]]] = {
     "a view is too long": ("observe returned .* at most 4 bytes", [
         ("max_observation_bytes=40", "max_observation_bytes=4"),
     ]),
-    "a state is too long": ("a state of at most 20 bytes", [
+    "a state is too long": ("the start's state is .*; allowed: at most 20 bytes", [
         ("    max_turns=6,", "    max_turns=6,\n    max_state_bytes=20,"),
     ]),
     "a step of another type": ("step returned .*; allowed: a Step", [
