@@ -27,7 +27,7 @@ from crlbench.run.board import Request, make_board
 ROOT = Path(__file__).parents[2]
 PINNED = Path(__file__).with_name("pinned.json")
 RESULTS = ROOT / "leaderboard" / "results"
-TRACKS = ("mini@1", "mini@2", "small@1", "core@0")
+TRACKS = ("mini@1", "mini@2", "small@1", "core@0", "preference@1", "play@2")
 MINI = "mini@1"
 """The track of the plans, at the version that the stored results have."""
 MODEL = "tiny-llama"
