@@ -16,12 +16,15 @@ from crlbench.site.facets import badge_words
 from crlbench.site.pages import BOARDS, Keyed, Made, Page, archive_path, board_json_path
 from crlbench.site.source import Site, StoredBoard
 from crlbench.verdict.axes import AXES
+from crlbench.verdict.board import Board, Entry
+from crlbench.verdict.census import Standing
 from crlbench.verdict.resources import known_track
 
-CURRENT, SUPERSEDED, UNFROZEN, OPEN, UNKNOWN = (
+CURRENT, SUPERSEDED, UNFROZEN, UNRANKED, OPEN, UNKNOWN = (
     "frozen, current",
     "frozen, superseded",
     "not frozen",
+    "not ranked",
     "open division",
     "of a track that this version does not know",
 )
@@ -98,7 +101,7 @@ def status(stored: StoredBoard) -> str:
         return UNKNOWN
     if track.version > board.track_version:
         return SUPERSEDED
-    return CURRENT if track.ranked else UNFROZEN
+    return CURRENT if track.ranked else UNRANKED
 
 
 def conditions(leaves: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, Any, str]]]]:
@@ -207,6 +210,12 @@ def pilot(stored: StoredBoard) -> list[tuple[str, str]]:
     ]
 
 
+def _standing(entry: Entry, board: Board) -> Standing:
+    """On a board of which nothing ranks, an entry with enough seeds is a preview too."""
+    enough = entry.standing in ("provisional", "ranked")
+    return "preview" if enough and board.unranked else entry.standing
+
+
 def entries(stored: StoredBoard, recipe: str) -> Iterator[dict[str, Any]]:
     """What a row of an entry shows."""
     for entry in stored.entries(recipe):
@@ -214,7 +223,7 @@ def entries(stored: StoredBoard, recipe: str) -> Iterator[dict[str, Any]]:
         yield {
             "entry": entry,
             "tiers": {axis: rankings[axis].ranking.tier(entry.name) for axis in AXES},
-            "standing": words.STANDINGS[entry.standing],
+            "standing": words.STANDINGS[_standing(entry, stored.board)],
             "badge": badge_words(stored.badges[entry.name]),
             "submitter": stored.submitters[entry.name],
             "date": stored.dates[entry.name][:10],

@@ -185,8 +185,8 @@ def test_what_has_become_of_a_board(site: Site, changes: dict, expected: str) ->
     assert archive.status(changed) == expected
 
 
-@pytest.mark.parametrize(("ranked", "expected"), [(True, "CURRENT"), (False, "UNFROZEN")])
-def test_a_later_version_is_not_frozen_until_it_ranks(
+@pytest.mark.parametrize(("ranked", "expected"), [(True, "CURRENT"), (False, "UNRANKED")])
+def test_a_version_whose_track_does_not_rank_says_so(
     site: Site, monkeypatch: pytest.MonkeyPatch, ranked: bool, expected: str
 ) -> None:
     stored = next(s for s in site.boards if s.board.track_version == 1)
@@ -194,6 +194,16 @@ def test_a_later_version_is_not_frozen_until_it_ranks(
     now = archive.known_track("mini").model_copy(update={"version": 2, "ranked": ranked})
     monkeypatch.setattr(archive, "known_track", lambda name: now)
     assert archive.status(later) == getattr(archive, expected)
+
+
+def test_where_nothing_ranks_no_entry_stands_higher_than_a_preview(site: Site) -> None:
+    stored = next(s for s in site.boards if s.board.track_version == 1)
+    (recipe, *_) = stored.recipes
+    ranking = {row["standing"] for row in archive.entries(stored, recipe)}
+    assert ranking & {"provisional", "enough seeds for a rank"}
+    still = replace(stored, board=replace(stored.board, unranked="track mini is not ranked"))
+    rows = {row["standing"] for row in archive.entries(still, recipe)}
+    assert not rows & {"provisional", "enough seeds for a rank"} and "preview" in rows
 
 
 def test_an_older_version_of_a_track_is_superseded(
