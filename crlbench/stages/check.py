@@ -48,7 +48,7 @@ def check_recipe(
         if preference is not None:
             raise UsageError(
                 f"track '{track}' is for chains of stages, and recipe '{recipe.name}' is none. "
-                f"Take one of {', '.join(_by_last_stage(recipe.name))}, or another track."
+                f"Take one of {', '.join(_likely_chains(recipe.name))}, or another track."
             )
         return
     if preference is None:
@@ -66,7 +66,7 @@ def check_recipe(
         _check_shared(recipe, table, track, load)
 
 
-def _by_last_stage(recipe: str) -> list[str]:
+def _likely_chains(recipe: str) -> list[str]:
     """Names of the chains; those whose name ends in that of the recipe first."""
     return sorted(recipes.chain_names(), key=lambda name: not name.endswith(recipe))
 

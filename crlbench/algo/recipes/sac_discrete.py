@@ -3,8 +3,7 @@
 Haarnoja et al. 2018 (arXiv 1812.05905) for discrete actions (Christodoulou 2019, arXiv 1910.07207):
 two critics estimate every next token, and the policy maximises the smaller estimate minus its KL
 from the start model. docs/soft-actor-critic.md says what is known here, and which numbers failed.
-Vocabularies of at most 512 words. Other recipes of its kind differ from this one in one
-axis.
+Vocabularies of at most 512 words. Other recipes of its kind differ from this one in one axis.
 """
 
 from __future__ import annotations
