@@ -16,6 +16,7 @@ from crlbench.contract.model_card import CONTEXT_FIELDS, ChatTemplate, ModelCard
 from crlbench.disk.hashing import require_sha256
 from crlbench.disk.reading import Malformed, json_value, read_bytes
 from crlbench.disk.side_files import ADAPTER, INDEX, QUANTISED, WHOLE, side_digests
+from crlbench.disk.weight_files import compressed_form
 from crlbench.errors import CrlbenchError, UsageError, ValidationError
 
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
@@ -239,6 +240,11 @@ def weight_files(folder: Path, config: Mapping[str, Any]) -> list[Path]:
     read = {WHOLE} if WHOLE in weights else shards
     if not read:
         others = f" but {', '.join(weights[:3])}" if weights else ""
+        if (form := compressed_form(folder / WHOLE)) is not None:
+            raise ValidationError(
+                f"{folder}: holds its weights compressed ({form.name}), as only entries have them;"
+                f" unpack them: xz -dk {form}"
+            )
         raise ValidationError(
             f"{folder}: holds no weights ({WHOLE}, or {INDEX} with its shards){others}; save the "
             "model with save_pretrained."

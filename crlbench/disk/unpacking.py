@@ -7,6 +7,7 @@ piece, and no further than its reader says.
 from __future__ import annotations
 
 import gzip
+import lzma
 from typing import IO
 
 import zstandard
@@ -54,6 +55,30 @@ def decompress(data: bytes, most: int) -> bytes:
     if _holds_nothing(data):
         raise BadArchive("its zstandard frame holds blocks of nothing")
     return b"".join(parts)
+
+
+def decompress_xz(data: bytes, most: int) -> bytes:
+    """The content of one xz stream, which is all of ``data``.
+
+    Args:
+        most: bytes that it may unpack to.
+
+    Raises:
+        BadArchive: the bytes are no such stream, hold anything behind it, unpack to more, or need
+            a dictionary of more than :data:`MAX_WINDOW` bytes.
+    """
+    stream = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MAX_WINDOW)
+    try:
+        content = stream.decompress(data, most + 1)
+    except lzma.LZMAError as error:
+        raise BadArchive(f"no sound xz stream: {error}") from None
+    if len(content) > most:
+        raise too_much(most)
+    if not stream.eof:
+        raise BadArchive("its xz stream is cut off")
+    if stream.unused_data:
+        raise BadArchive(f"{len(stream.unused_data)} bytes stand behind its xz stream")
+    return content
 
 
 def too_much(most: int) -> BadArchive:

@@ -13,6 +13,7 @@ from crlbench.catalog.checkpoint import hub_folder
 from crlbench.catalog.fetch import BYTES, fetched_folder, gguf_dir
 from crlbench.catalog.frozen import Task
 from crlbench.catalog.retain_panel import Member
+from crlbench.catalog.unpack import plain_folder
 from crlbench.contract.conditions import Conditions
 from crlbench.contract.model_card import ModelCard
 from crlbench.doctor.machine import Finding, Hub, Level
@@ -62,7 +63,7 @@ def weights(card: ModelCard, home: Path | None, hub: Hub) -> tuple[bool, Finding
         else:
             from crlbench.policy.weights.files import Location, check_weights
 
-            folder = card.weights_dir
+            folder = plain_folder(card, home)
             check_weights(card, Location(str(folder)))
     except CrlbenchError as error:
         if isinstance(error, EnvironmentUnfit):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from crlbench.catalog.find import Catalog
 from crlbench.catalog.frozen import Task
 from crlbench.catalog.retain_panel import TEXT, Member, find_panel
+from crlbench.catalog.unpack import plain_folder
 from crlbench.contract.conditions import Conditions
 from crlbench.contract.model_card import ModelCard, check_pinned
 from crlbench.disk import rowfiles
@@ -77,7 +78,7 @@ def check_models(
     for card in cards:
         folder = card.weights_dir
         if folder is not None and at_hand(card) and card.root == bundled:
-            check_pinned(card, folder)
+            check_pinned(card, plain_folder(card))
         else:
             foreign.append(card)
     if not foreign:

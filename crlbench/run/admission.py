@@ -22,6 +22,7 @@ from crlbench.catalog.checkpoint import (
     weight_files,
 )
 from crlbench.catalog.fetch import fetched_folder, gguf_folder
+from crlbench.catalog.unpack import plain_folder
 from crlbench.contract.model_card import ChatTemplate, ModelCard
 from crlbench.disk.hashing import sha256_file
 from crlbench.disk.side_files import blob_name, side_digests, unnamed_side_files
@@ -281,7 +282,10 @@ def text_back(tokenizer: Any, text: str) -> str:
 
 
 def locate(card: ModelCard) -> Location:
-    """Where transformers finds the weights of an entry; a GGUF file is converted first."""
+    """Where transformers finds the weights of an entry.
+
+    A GGUF file is converted first, and weights that are stored compressed are unpacked.
+    """
     if card.source.kind == "package":
         return Location(str(fetched_folder(card)))
     if hub := card.source.hf_id:
@@ -293,7 +297,7 @@ def locate(card: ModelCard) -> Location:
             )
         location = Location(hub, card.source.revision if card.pinned else None)
     else:
-        location = Location(str(card.weights_dir))
+        location = Location(str(card.weights_dir if card.source.gguf_file else plain_folder(card)))
     if card.source.gguf_file:
         return Location(str(gguf_folder(card, gguf_file(card, location))))
     return location

@@ -41,6 +41,7 @@ from transformers import AutoModelForCausalLM, __version__
 from transformers.utils import logging
 
 from crlbench import seeding
+from crlbench.catalog.unpack import plain_folder
 from crlbench.contract.model_card import read_model_card
 
 SEED = 0
@@ -153,7 +154,7 @@ def fine_tuning_rows(seed: int) -> Iterator[Row]:
 def make(name: str, init: int = SEED, order: int = SEED) -> tuple[Any, list[dict[str, float]]]:
     """The trained model and its losses per update."""
     former, until = start_of(name), updates_of(name)
-    model = new_model(name, init) if former is None else load(HERE / former)
+    model = new_model(name, init) if former is None else load(stored(former))
     if name in PLAY:
         model.config.max_position_embeddings = PLAY_CONTEXT
     rows = rows_of(name, order)
@@ -167,6 +168,11 @@ def rows_of(name: str, order: int) -> Iterator[Row]:
     if name in PLAY:
         return (document.tokens() for document in episodes.documents(order, PLAY_MIX))
     return (document.tokens() for document in corpus.documents(order, mix_of(name)))
+
+
+def stored(name: str) -> Path:
+    """The folder of a bundled model's weights, unpacked where they are stored compressed."""
+    return plain_folder(read_model_card(HERE.parent / f"{name}.toml"))
 
 
 def load(folder: Path) -> Any:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from architectures import ARCHITECTURES, parameter_counts
 from card import weights_digest
 from corpus import RANKED
-from pretrain import BUNDLED, HERE, MODELS, PLAY, SECOND, architecture_of, load, mix_of
+from pretrain import BUNDLED, HERE, MODELS, PLAY, SECOND, architecture_of, load, mix_of, stored
 from safetensors import safe_open
 from scoring import score
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
@@ -43,8 +43,8 @@ def entry(name: str) -> ModelCard:
 
 @pytest.mark.parametrize("name", BUNDLED)
 def test_the_entry_matches_the_folder(name: str) -> None:
-    card, folder = entry(name), HERE / name
-    assert card.weights_dir is not None and card.weights_dir.resolve() == folder
+    card, folder = entry(name), stored(name)
+    assert card.weights_dir is not None and card.weights_dir.resolve() == HERE / name
     assert card.weights_sha256 == {"model.safetensors": weights_digest(folder)}
     assert (card.params_total, card.params_active) == parameter_counts(load(folder))
     assert card.context == AutoConfig.from_pretrained(folder).max_position_embeddings
@@ -53,7 +53,7 @@ def test_the_entry_matches_the_folder(name: str) -> None:
 
 @pytest.mark.parametrize("name", BUNDLED)
 def test_a_folder_is_a_causal_lm_in_bf16_without_generation_settings(name: str) -> None:
-    folder = HERE / name
+    folder = stored(name)
     config = AutoConfig.from_pretrained(folder)
     assert config.architectures == [CLASSES[architecture_of(name)]]
     assert (config.vocab_size, config.eos_token_id, config.pad_token_id) == (259, 258, 256)
@@ -70,7 +70,7 @@ def test_a_folder_is_a_causal_lm_in_bf16_without_generation_settings(name: str) 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_decoding_with_a_cache_equals_one_pass(name: str) -> None:
-    model = load(HERE / name).eval()
+    model = load(stored(name)).eval()
     ids = torch.randint(0, 256, (2, 48), generator=torch.Generator().manual_seed(0))
     cache = DynamicCache(config=model.config)
     with torch.no_grad():
@@ -82,7 +82,7 @@ def test_decoding_with_a_cache_equals_one_pass(name: str) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_left_padded_rows_decode_as_they_do_alone(name: str) -> None:
-    model, new = load(HERE / name).eval(), 6
+    model, new = load(stored(name)).eval(), 6
     generator = torch.Generator().manual_seed(1)
     lengths = [7, 20, 45]
     rows = [torch.randint(0, 256, (length + new,), generator=generator) for length in lengths]
@@ -119,13 +119,13 @@ def test_the_model_card_states_the_design_the_scores_and_the_command(name: str) 
 @pytest.mark.parametrize("task", RANKED)
 @pytest.mark.parametrize("name", MODELS)
 def test_start_scores_leave_room_and_are_spread(name: str, task: str) -> None:
-    found = score(load(HERE / name), task, "id", items=256, draws=8, seed=1)
+    found = score(load(stored(name)), task, "id", items=256, draws=8, seed=1)
     assert 0.15 <= found.sampled <= 0.75
     assert found.mixed >= 0.5
 
 
 def test_no_weights_lie_outside_the_entries() -> None:
-    folders = {path.parent.name for path in Path(HERE).glob("*/model.safetensors")}
+    folders = {path.parent.name for path in Path(HERE).glob("*/model.safetensors*")}
     assert folders - set(PLAY) == set(BUNDLED) - set(PLAY)
     assert set(BUNDLED) <= folders, "models that do not come along may have been made"
 

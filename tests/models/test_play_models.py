@@ -12,7 +12,7 @@ import torch
 from architectures import ARCHITECTURES
 from card import weights_digest
 from play_scoring import greedy_score, play_score
-from pretrain import BUNDLED, HERE, PLAY, PLAY_CONTEXT, PLAY_SPLITS, PLAYED_TASKS, load
+from pretrain import BUNDLED, HERE, PLAY, PLAY_CONTEXT, PLAY_SPLITS, PLAYED_TASKS, load, stored
 
 from crlbench.catalog.find import Catalog
 from crlbench.contract.conditions import Conditions
@@ -81,8 +81,8 @@ def test_the_longest_episode_of_shop_fits_too() -> None:
 
 def test_a_model_that_has_read_episodes_looks() -> None:
     """Open-loop gap before any training: what it scores blind is less than half."""
-    model = load(HERE / "tiny-llama-play")
-    found = play_score(HERE / "tiny-llama-play", model, "relay-sum", "id", starts=16, draws=4)
+    model = load(stored("tiny-llama-play"))
+    found = play_score(stored("tiny-llama-play"), model, "relay-sum", "id", starts=16, draws=4)
     assert found.sampled > 0.1 and found.blind < 0.5 * found.sampled and found.legal > 0.8
 
 
@@ -133,8 +133,8 @@ def test_greedy_scores_are_those_of_stored_runs() -> None:
     results = ROOT / "leaderboard/results/play-57bfeefe8b29"
     (folder,) = results.glob("tiny-llama-play@*")
     run = next(run for run in load_runs(folder, "used").runs if run.task == "relay-sum")
-    stored = run.split_items("id_greedy", end=False)
-    assert stored is not None and 0 < stored[0, :32].mean() < 1
-    model = load(HERE / "tiny-llama-play")
-    found = greedy_score(HERE / "tiny-llama-play", model, "relay-sum", "id", 32)
-    assert found == pytest.approx(stored[0, :32].mean(), abs=1e-9)
+    items = run.split_items("id_greedy", end=False)
+    assert items is not None and 0 < items[0, :32].mean() < 1
+    model = load(stored("tiny-llama-play"))
+    found = greedy_score(stored("tiny-llama-play"), model, "relay-sum", "id", 32)
+    assert found == pytest.approx(items[0, :32].mean(), abs=1e-9)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from crlbench.catalog.checkpoint import hub_folder
 from crlbench.catalog.fetch import fetched_folder, gguf_folder
+from crlbench.catalog.unpack import plain_folder
 from crlbench.contract.model_card import ModelCard
 from crlbench.errors import CrlbenchError, EnvironmentUnfit
 
@@ -45,6 +46,8 @@ class Subject:
                 return fetched_folder(self.card, self.home)
             except EnvironmentUnfit:
                 raise Absent(f"its weights are not here; run: crlbench fetch {slug}") from None
+        if source.kind == "path" and not source.gguf_file:
+            return plain_folder(self.card, self.home)
         folder = self.card.weights_dir if source.kind == "path" else hub_folder(self.card)
         if folder is None:
             command = f"hf download {source.hf_id} --revision {self._revision}"
