@@ -83,7 +83,7 @@ def run(options: Namespace) -> int:
         from crlbench.commands.dry_run import dry_run
 
         return dry_run(options, job)
-    keep_own(options, settings)
+    keep_own(options, settings, catalog)
     estimates = checked_memory(options, job)
     check_models(job.cards, job.board, catalog, admitted)
     note(options, f"study {plan.study.id}: {plan.study.title}")

@@ -28,8 +28,8 @@ _TRAINING: dict[str, dict[str, Any]] = {
     "--track": {"metavar": "T", "help": "conditions to run under, or T@version (mini)"},
     "--data": {
         "metavar": "FILE",
-        "help": "JSON lines of your own to learn from, with dpo, sft and the like: "
-        "docs/own-answers.md",
+        "help": "JSON lines of your own, or a task with frozen pairs (harmless), to learn from "
+        "with dpo, sft and the like: docs/own-answers.md",
     },
     "--tasks": {"metavar": "A,B", "help": "only these tasks (all of the track)"},
     "--seeds": {"metavar": "N", "type": int},

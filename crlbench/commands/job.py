@@ -123,7 +123,7 @@ def run_job(
         How it ended, and the page; None on a machine that only helped another one.
     """
     settings = job.settings
-    keep_own(options, settings)
+    keep_own(options, settings, job.catalog)
     if settings.num_nodes > 1:
         place = Place.of(os.environ)
         if place.node > 0:
@@ -310,7 +310,7 @@ def plan_of(
     from crlbench.run.teacher_entry import pinned
     from crlbench.stages.check import check_recipe
 
-    own = own_file(settings)
+    own = own_file(settings, catalog)
     check_recipe(
         chosen.recipe,
         board.track.id,

@@ -1,4 +1,7 @@
-"""``--data``: what a recipe, a board and a model need of a person's own file, before a run."""
+"""``--data``: what a recipe, a board and a model need of a file of answers, before a run.
+
+The file is a person's own, or the pairs that a task froze, which people may have judged.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +19,29 @@ from crlbench.disk.files import expanded
 from crlbench.doctor.preflight import at_hand
 from crlbench.errors import UsageError
 from crlbench.suite.own_answers import Holds, OwnFile, read_own, require_apart
+from crlbench.suite.pairs import pairs_file
 
 if TYPE_CHECKING:
     from crlbench.run.plan import Board
 
 
-def own_file(settings: Settings) -> OwnFile | None:
+def own_file(settings: Settings, catalog: Catalog) -> OwnFile | None:
     """The file that ``--data`` names; None without one.
 
+    A name of a task without a file of that name means the pairs to learn from that the task froze.
+
     Raises:
-        ValidationError, EnvironmentUnfit: as :func:`crlbench.suite.own_answers.read_own`.
+        UsageError: the task has no pairs.
+        ValidationError, EnvironmentUnfit: as :func:`crlbench.suite.own_answers.read_own`, or the
+            task's pairs were changed, or not fetched yet.
     """
-    return None if settings.data is None else read_own(expanded(settings.data).absolute())
+    name = settings.data
+    if name is None:
+        return None
+    path = expanded(name).absolute()
+    if "/" not in name and not path.exists() and name in catalog.entries("task"):
+        path = pairs_file(catalog.load_task(name), "train")
+    return read_own(path)
 
 
 def check_own(
@@ -123,13 +137,13 @@ def place_of(own: OwnFile | None, settings: Settings) -> str | None:
     return str(copy_of(own.sha256))
 
 
-def keep_own(options: Namespace, settings: Settings) -> None:
+def keep_own(options: Namespace, settings: Settings, catalog: Catalog) -> None:
     """Copy the file of ``--data`` to where runs read it, and say what it is.
 
     Raises:
         EnvironmentUnfit: the copy cannot be written.
     """
-    own = own_file(settings)
+    own = own_file(settings, catalog)
     if own is None:
         return
     from crlbench.run.own_lessons import keep_copy

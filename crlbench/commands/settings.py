@@ -29,7 +29,7 @@ class Settings:
     track: str = "mini"
     recipe: str = "ppo"
     data: str | None = None
-    """A person's own file of answers to learn from."""
+    """A file of answers to learn from, or a task whose frozen pairs are learned from."""
     tasks: tuple[str, ...] = ()
     """Empty: all tasks of the track."""
     seeds: int = 5

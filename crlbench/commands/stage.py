@@ -37,7 +37,7 @@ def run_stage(options: Namespace, job: Job) -> int:
     """
     settings = job.settings
     _check(job)
-    keep_own(options, settings)
+    keep_own(options, settings, job.catalog)
     estimates = checked_memory(options, job)
     check_models(job.cards, job.board, job.catalog, job.admitted)
     check_writable(settings.out)

@@ -12,16 +12,15 @@ from pathlib import Path
 
 from crlbench.disk import switches
 from crlbench.disk.hashing import sha256_bytes
-from crlbench.disk.reading import read_bytes
 from crlbench.errors import EnvironmentUnfit, ValidationError
 from crlbench.policy.text.chat import render
 from crlbench.policy.weights.load import Reader
 from crlbench.run.lessons import Read, as_answer
 from crlbench.run.store import write_bytes
 from crlbench.suite.own_answers import (
-    MAX_FILE_BYTES,
     Example,
     OwnFile,
+    content_of,
     read_own,
     refuse_lines,
     require_enough,
@@ -50,7 +49,7 @@ def keep_copy(own: OwnFile) -> Path:
     """
     place = copy_of(own.sha256)
     if not place.is_file():
-        data = read_bytes(own.path, MAX_FILE_BYTES)
+        data = content_of(own.path)
         if (now := sha256_bytes(data)) != own.sha256:
             raise _changed(own.path, now, own.sha256)
         write_bytes(place, data)

@@ -18,10 +18,12 @@ from typing import Any, Literal, NamedTuple
 
 from crlbench.catalog.frozen import Message, Task
 from crlbench.catalog.retain_panel import Member
+from crlbench.disk import rowfiles
 from crlbench.disk.hashing import sha256_bytes
 from crlbench.disk.reading import Malformed, json_value, read_bytes
+from crlbench.disk.unpacking import BadArchive, decompress
 from crlbench.errors import ValidationError
-from crlbench.suite.pairs import LEAST_PAIRS, Pair
+from crlbench.suite.pairs import FIELDS, LEAST_PAIRS, Pair
 
 Holds = Literal["pairs", "demonstrations"]
 
@@ -142,7 +144,23 @@ def read_own(path: Path) -> OwnFile:
         ValidationError: it is no file of such lines; names lines, reasons and what to do.
         EnvironmentUnfit: it may not be read.
     """
-    return _parse(path, read_bytes(path, MAX_FILE_BYTES))
+    return _parse(path, content_of(path))
+
+
+def content_of(path: Path) -> bytes:
+    """The lines of a file, unpacked where its name ends in ``.zst``.
+
+    Raises:
+        ValidationError: it is too long or damaged.
+        EnvironmentUnfit: it may not be read.
+    """
+    data = read_bytes(path, MAX_FILE_BYTES)
+    if path.suffix != rowfiles.SUFFIX:
+        return data
+    try:
+        return decompress(data, MAX_FILE_BYTES)
+    except BadArchive as error:
+        raise ValidationError(f"{path}: cannot be unpacked: {error}.") from None
 
 
 @lru_cache(maxsize=2)
@@ -168,7 +186,8 @@ def _parse(path: Path, data: bytes) -> OwnFile:
                     "file has one form: put the others into a file of their own"
                 )
             example = _example(number, form, row)
-            same = repr(example.messages), *example.answers
+            name = str(row["id"]) if FIELDS.keys() <= row.keys() else ""  # of a frozen pair
+            same = repr(example.messages), *example.answers, name
             if seen.setdefault(same, number) != number:
                 raise Unfit(f"says what line {seen[same]} says. Keep one of them")
             examples.append(example)
@@ -215,7 +234,10 @@ def refuse_lines(path: Path, problems: Mapping[int, str], total: int) -> None:
     advice = "Correct them"
     if len(problems) <= NAMED and len(problems) < total:
         script = ";".join(f"{number}d" for number in problems)
-        advice += f", or leave them out: sed '{script}' {shlex.quote(str(path))} > fewer.jsonl"
+        file = shlex.quote(str(path))
+        packed = path.suffix == rowfiles.SUFFIX
+        read = f"zstd -dc {file} | sed '{script}'" if packed else f"sed '{script}' {file}"
+        advice += f", or leave them out: {read} > fewer.jsonl"
     raise ValidationError(
         f"{path}: nothing can be learned from {len(problems)} of its {total} lines.\n"
         + "\n".join([*lines, advice])

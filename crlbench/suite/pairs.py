@@ -118,6 +118,16 @@ def load_pairs(task: Task, split: Split) -> list[Pair]:
     return frozen_pairs(task.card, split, task.rows_folder)
 
 
+def pairs_file(task: Task, split: Split) -> Path:
+    """Where the frozen pairs of a task stand, once they are proven to be those that it froze.
+
+    Raises:
+        As :func:`load_pairs`.
+    """
+    load_pairs(task, split)
+    return rowfiles.standing(task.rows_folder / pairs_card(task.card, split).file)
+
+
 def frozen_pairs(card: TaskCard, split: Split, place: Path) -> list[Pair]:
     """The pairs in the folder ``place`` of a task's rows; raises as :func:`load_pairs` does."""
     expected = pairs_card(card, split)

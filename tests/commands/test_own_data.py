@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,17 @@ import pytest
 from crlbench import cli
 from crlbench.catalog.find import Catalog
 from crlbench.commands.job import cards_of, choose, plan_of
+from crlbench.commands.own_data import own_file
 from crlbench.commands.settings import Settings
 from crlbench.contract.record_files import read_record
+from crlbench.disk import rowfiles
 from crlbench.disk.hashing import sha256_file
 from crlbench.disk.toml import read_toml
 from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
 from crlbench.run.archive import open_board
 from crlbench.run.board import Request, make_board
 from crlbench.run.plan import Plan
+from crlbench.suite.pairs import load_pairs
 from tests.support.commands import SHORT
 from tests.support.own_files import demonstrations, pairs, write
 
@@ -95,6 +99,51 @@ def test_runs_on_two_files_have_two_fingerprints(tmp_path: Path) -> None:
     assert "answers_sha256" not in frozen.body["control"]
     assert first.cells[0].answers and frozen.cells[0].answers is None
     assert sorted(path.name for path in tmp_path.iterdir()) == ["70.jsonl", "71.jsonl", "other"]
+
+
+def test_the_name_of_a_task_means_the_pairs_that_it_froze(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    catalog = Catalog()
+    task = catalog.load_task("judged")
+    own = own_file(Settings(data="judged"), catalog)
+    assert own is not None and own.holds == "pairs" and task.card.pairs is not None
+    assert own.sha256 == task.card.pairs["train"].sha256
+    frozen = load_pairs(task, "train")
+    assert [(p["chosen"], p["rejected"]) for p in own.pairs()] == [
+        (p["chosen"], p["rejected"]) for p in frozen
+    ]
+    with pytest.raises(UsageError, match="task 'addition' has no preference pairs"):
+        own_file(Settings(data="addition"), catalog)
+    with pytest.raises(EnvironmentUnfit, match="crlbench fetch --task harmless"):
+        own_file(Settings(data="harmless"), catalog)
+    write(tmp_path / "judged", pairs(70))
+    mine = own_file(Settings(data="judged"), catalog)
+    assert mine is not None and len(mine.examples) == 70
+
+
+def test_changed_pairs_of_a_task_are_refused(tmp_path: Path) -> None:
+    folder = shutil.copytree(Catalog().find("task", "judged").path, tmp_path / "tasks" / "judged")
+    (packed,) = folder.glob("pairs_train.jsonl*")
+    lines = rowfiles.unpacked(packed.read_bytes()).splitlines(keepends=True)
+    packed.write_bytes(rowfiles.packed(b"".join(lines[1:])))
+    with pytest.raises(ValidationError, match="pairs_train"):
+        own_file(Settings(data="judged"), Catalog([tmp_path]))
+
+
+@pytest.mark.slow
+def test_a_run_learns_from_the_pairs_of_a_task_and_verify_replays_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate(Path("judged"), tmp_path / "runs", "dpo") == 0
+    folder = Path(capsys.readouterr().out.splitlines()[-1]).parent
+    record = read_record(folder / "addition" / "real" / "seed-00" / "record.json")
+    card = Catalog().task_card("judged")
+    assert card.pairs is not None and record.protocol.division == "open"
+    assert record.fingerprint.leaves["answers_sha256"] == card.pairs["train"].sha256
+    assert cli.main(["verify", str(folder), "--updates", "all"]) == 0
+    assert "equal to the last bit" in capsys.readouterr().out
 
 
 def evaluated_on(prompt: str) -> dict[str, str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 
 from crlbench.catalog.find import Catalog
 from crlbench.catalog.retain_panel import find_panel
@@ -241,3 +242,26 @@ def test_held_out_pairs_are_about_other_prompts(tmp_path: Path) -> None:
     keys = {split: {pair["key"] for pair in part} for split, part in parts.items()}
     assert len(keys["id"]) == 40 // HELD_OUT and not keys["id"] & keys["train"]
     assert sum(map(len, parts.values())) == 80
+
+
+def test_a_compressed_file_is_the_same_file(tmp_path: Path) -> None:
+    plain = write(tmp_path / "own.jsonl", [GOOD])
+    packed = tmp_path / "own.jsonl.zst"
+    packed.write_bytes(zstandard.compress(plain.read_bytes()))
+    assert read_own(packed).sha256 == read_own(plain).sha256
+    assert read_own(packed).examples == read_own(plain).examples
+    bad = write(tmp_path / "bad.jsonl", [GOOD, GOOD])
+    packed.write_bytes(zstandard.compress(bad.read_bytes()))
+    with pytest.raises(ValidationError, match=rf"zstd -dc {packed} \| sed '2d' > fewer.jsonl"):
+        read_own(packed)
+    packed.write_bytes(packed.read_bytes()[:-4])
+    with pytest.raises(ValidationError, match=f"{packed}: cannot be unpacked"):
+        read_own(packed)
+
+
+def test_two_frozen_pairs_may_say_the_same(tmp_path: Path) -> None:
+    pair = {"messages": [ASK], "chosen": "2", "rejected": "3", "level": 1, "key": "k", "meta": {}}
+    lines = [pair | {"id": f"pairs_train-{number:05d}"} for number in (0, 1, 1)]
+    assert len(read_own(write(tmp_path / "two.jsonl", lines[:2])).examples) == 2
+    with pytest.raises(ValidationError, match="line 3: says what line 2 says"):
+        read_own(write(tmp_path / "three.jsonl", lines))
