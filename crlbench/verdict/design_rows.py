@@ -8,12 +8,13 @@ the designs of a board (:mod:`crlbench.stats.designs`), as it moves tiers and ra
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
 
-from crlbench.stats.checkpoints import LABEL
+from crlbench.stats.checkpoints import LABEL, Layout, read_layout
 from crlbench.stats.designs import Design, design_mean
 from crlbench.stats.intervals import Interval
 from crlbench.stats.resampling import mean_rows
@@ -100,9 +101,11 @@ def group_entries(entries: Sequence[Entry]) -> tuple[Group, ...]:
     """The rows of the entries of one recipe, by name.
 
     Checkpoints of one model share a row. A second entry of a checkpoint, whose weights were made
-    again on another class of machine, has a row of its own, as an entry without a label has.
+    again on another class of machine, has a row of its own, as an entry without a label has. Of two
+    that count the one that was run first stays in the row, so that no entry that is added later
+    moves the design.
     """
-    designs: dict[str, dict[str, Entry]] = {}
+    designs: dict[str, dict[tuple[int, ...], list[Entry]]] = {}
     others = []
     for entry in sorted(entries, key=lambda one: one.name):
         label = entry.checkpoint
@@ -110,14 +113,37 @@ def group_entries(entries: Sequence[Entry]) -> tuple[Group, ...]:
             others.append(entry)
             continue
         of_design = designs.setdefault(f"{entry.slug}/{entry.recipe}", {})
-        if of_design.setdefault(label, entry) is not entry:
-            others.append(entry)
-    groups = [Group(entry.name, (entry,)) for entry in others]
-    groups += [
-        Group(name, tuple(labels[label] for label in sorted(labels, key=_numbers)))
-        for name, labels in designs.items()
-    ]
+        of_design.setdefault(_numbers(label), []).append(entry)
+    groups = []
+    for name, by_number in designs.items():
+        members = []
+        for number in sorted(by_number):
+            first, *again = _by_age(by_number[number])
+            members.append(first)
+            others += again
+        groups.append(Group(name, tuple(members)))
+    groups += [Group(entry.name, (entry,)) for entry in others]
     return tuple(sorted(groups, key=lambda group: group.name))
+
+
+def _by_age(entries: Sequence[Entry]) -> list[Entry]:
+    """Entries of one checkpoint: those that count first, and among them by when they were run."""
+    if len(entries) == 1:
+        return list(entries)
+    return sorted(entries, key=lambda entry: (not entry.is_whole, _began(entry), entry.name))
+
+
+def _began(entry: Entry) -> float:
+    """Seconds at which the first attempt of its runs started; endless where no record says."""
+    starts = []
+    for of_task in entry.evidence.tasks.values():
+        for run in of_task.runs:
+            attempts = run.record.volatile.get("attempts")
+            for attempt in attempts if isinstance(attempts, list) else ():
+                start = attempt.get("start") if isinstance(attempt, dict) else None
+                if isinstance(start, int | float):
+                    starts.append(float(start))
+    return min(starts, default=math.inf)
 
 
 def ranks_new(entry: Entry) -> bool:
@@ -219,6 +245,7 @@ def _over_checkpoints(
     """What the mean over two checkpoints or more is about, its warning, and the mean."""
     scores = [entry.axes[axis] for entry in counting(axis, group)]
     design, n = design_of(axis, group), min(score.n for score in scores)
+    others = _pooled(axis, group, others)
     beside = [design_of(axis, other) for other in others]
     by_task = {}
     if design is not None:
@@ -251,6 +278,18 @@ def _over_checkpoints(
             new=scores[0].new,
         ),
     )
+
+
+def _pooled(axis: Axis, group: Group, others: Sequence[Group]) -> list[Group]:
+    """The rows whose checkpoints say how those of a row vary: no others move its intervals."""
+    own = _layout(axis, group)
+    if own.plan != "crossed":
+        return []
+    return [other for other in others if _layout(axis, other).crossing == own.crossing]
+
+
+def _layout(axis: Axis, group: Group) -> Layout:
+    return read_layout([entry.checkpoint or "" for entry in counting(axis, group)])
 
 
 def _task_sets(axis: Axis, group: Group) -> Iterator[set[str]]:

@@ -9,11 +9,15 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
 from crlbench.disk.hashing import digest
 from crlbench.seeding import derive
+from crlbench.stats.intervals import Interval
+from crlbench.verdict.axes import AxisScore, Estimate
 from tests.support.simulate import TASKS, Plan, write_board
 
 CROSSED = ("i0o0", "i0o1", "i1o0", "i1o1", "i2o0", "i2o1")
@@ -71,6 +75,60 @@ def checkpoint(model: str, label: str, slope: float, first: bool, stressed: bool
 def write_designs(root: Path, designs: Designs = DESIGNS, stressed: bool = False) -> Path:
     """The folder of a board of these designs."""
     return write_board(root, *plans(designs, stressed))
+
+
+def entry_of(
+    model: str,
+    label: str,
+    by_task: np.ndarray,
+    margin_items: np.ndarray,
+    revision: str = "",
+    began: float | None = None,
+    is_whole: bool = True,
+) -> Any:
+    """What a ranking reads of an entry.
+
+    Args:
+        by_task: (K,) its numbers.
+        margin_items: (R,) replicates over items.
+        revision: a second entry of a checkpoint has another one.
+        began: seconds at which its first run started; None where no record says.
+    """
+    tasks = [f"task-{k}" for k in range(len(by_task))]
+    score = AxisScore(
+        axis="efficiency",
+        value=float(by_task.mean()),
+        interval=Interval(0.0, 1.0, 0.95),
+        wider=None,
+        n=5,
+        by_task={t: Estimate(float(v), None, 5) for t, v in zip(tasks, by_task, strict=True)},
+        reason=None,
+        silence=None,
+        drawn=None,
+        spread=np.stack([margin_items] * 3),
+        new=True,
+    )
+    volatile = {} if began is None else {"attempts": [{"start": began, "end": began + 1}]}
+    run = SimpleNamespace(record=SimpleNamespace(volatile=volatile))
+    around = np.linspace(-0.01, 0.01, 5)
+    seeds = {task: value + around for task, value in zip(tasks, by_task, strict=True)}
+    return SimpleNamespace(
+        name=f"{model}@{revision or label}/ppo",
+        slug=model,
+        recipe="ppo",
+        model=f"{model}@{revision or label}",
+        display_name=model,
+        checkpoint=label,
+        is_whole=is_whole,
+        ranks=is_whole,
+        why=(),
+        axes={"efficiency": score},
+        task_names=tuple(tasks),
+        n=5,
+        evidence=SimpleNamespace(
+            seeds=lambda _, task: seeds[task], tasks={"task-0": SimpleNamespace(runs=[run])}
+        ),
+    )
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ import json
 import math
 from itertools import combinations
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,14 +15,21 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from crlbench.seeding import derive
-from crlbench.stats.intervals import Interval
 from crlbench.stats.nulls import ROOT_SEED
 from crlbench.stats.variance_components import components_of_designs
-from crlbench.verdict.axes import AXES, AxisScore, Estimate
+from crlbench.verdict.axes import AXES
 from crlbench.verdict.board import Board, summarise_board
 from crlbench.verdict.design_ranking import AxisDesigns, draw_lines, rank_designs
+from crlbench.verdict.design_rows import design_rows, group_entries
 from crlbench.verdict.runs import load_runs
-from tests.support.designs import ALONE, CROSSED, DESIGNS, INDEPENDENT, write_designs
+from tests.support.designs import (
+    ALONE,
+    CROSSED,
+    DESIGNS,
+    INDEPENDENT,
+    entry_of,
+    write_designs,
+)
 from tests.support.simulate import RETAIN, TASKS, Plan, write_board
 
 FLOOR, HARD_FLOOR = 0.03, 0.01
@@ -401,41 +407,6 @@ def test_boards_of_the_first_protocol_have_no_rows_of_designs(tmp_path: Path) ->
 # -- tiers over random boards ---------------------------------------------------------------------
 
 
-def entry_of(model: str, label: str, by_task: np.ndarray, margin_items: np.ndarray) -> Any:
-    """What a ranking reads of an entry."""
-    tasks = [f"task-{k}" for k in range(len(by_task))]
-    score = AxisScore(
-        axis="efficiency",
-        value=float(by_task.mean()),
-        interval=Interval(0.0, 1.0, 0.95),
-        wider=None,
-        n=5,
-        by_task={t: Estimate(float(v), None, 5) for t, v in zip(tasks, by_task, strict=True)},
-        reason=None,
-        silence=None,
-        drawn=None,
-        spread=np.stack([margin_items] * 3),
-        new=True,
-    )
-    around = np.linspace(-0.01, 0.01, 5)
-    seeds = {task: value + around for task, value in zip(tasks, by_task, strict=True)}
-    return SimpleNamespace(
-        name=f"{model}@{label}/ppo",
-        slug=model,
-        recipe="ppo",
-        model=f"{model}@{label}",
-        display_name=model,
-        checkpoint=label,
-        is_whole=True,
-        ranks=True,
-        why=(),
-        axes={"efficiency": score},
-        task_names=tuple(tasks),
-        n=5,
-        evidence=SimpleNamespace(seeds=lambda _, task: seeds[task]),
-    )
-
-
 @pytest.mark.parametrize(
     "seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 40))]
 )
@@ -461,3 +432,51 @@ def test_no_pair_is_in_two_tiers_and_equivalent(seed: int) -> None:
         for other in standing.worse:
             pair = next(p for p in designs.pairs if {p.first, p.second} == {standing.model, other})
             assert abs(pair.value) > 0.05 and pair.call in ("better", "worse")
+
+
+# -- entries that come later ----------------------------------------------------------------------
+
+NO_ITEMS = np.zeros(50)
+
+
+def pretrained(model: str, label: str, tasks: int = 4, **details: Any) -> Any:
+    shift = 0.02 * int(label[1])
+    return entry_of(model, label, np.linspace(0.2, 0.5, tasks) + shift, NO_ITEMS, **details)
+
+
+@pytest.mark.parametrize(
+    ("later", "label"),
+    [({}, "i0o0"), ({"is_whole": False}, "i0o0"), ({"began": None}, "i0o0"), ({}, "i00o0")],
+    ids=["whole", "not whole", "of no time", "numbered with a zero before"],
+)
+def test_a_second_entry_of_a_checkpoint_displaces_none(later: dict[str, Any], label: str) -> None:
+    entries = [pretrained("a", one, began=100.0) for one in INDEPENDENT]
+    entries += [pretrained("b", one, began=100.0) for one in INDEPENDENT]
+    details = {"began": 200.0, "revision": "00000000"} | later
+    second = entry_of("a", label, np.full(4, 0.9), NO_ITEMS, **details)
+    assert second.name < entries[0].name
+    before = design_rows("efficiency", group_entries(entries))
+    after = {row.name: row for row in design_rows("efficiency", group_entries([*entries, second]))}
+    for row in before:
+        assert after[row.name].score.value == row.score.value
+        assert after[row.name].score.interval == row.score.interval
+        assert after[row.name].checkpoints == row.checkpoints
+    assert after[second.name].alone
+
+
+def test_an_entry_that_counts_takes_the_place_of_one_that_does_not() -> None:
+    entries = [pretrained("a", one, began=100.0, is_whole=one != "i0o0") for one in INDEPENDENT]
+    again = pretrained("a", "i0o0", began=200.0, revision="00000000")
+    (row, other) = design_rows("efficiency", group_entries([*entries, again]))
+    assert row.counted == 3 and row.checkpoints[0].entry == again.name
+    assert other.name == entries[0].name and other.alone
+
+
+def test_a_design_on_other_tasks_leaves_independent_checkpoints_their_intervals() -> None:
+    entries = [pretrained(model, one) for model in "ab" for one in INDEPENDENT]
+    fewer = [pretrained("c", one, tasks=3) for one in INDEPENDENT]
+    before = design_rows("efficiency", group_entries(entries))
+    after = design_rows("efficiency", group_entries([*entries, *fewer]))
+    assert all(row.score.wider is not None for row in before)
+    assert [row.score for row in after[:2]] == [row.score for row in before]
+    assert after[2].score.interval is not None and after[2].score.wider is None
