@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from crlbench.base.wording import count, listed, number, percent
 from crlbench.pages.words import VERDICT_SIGNS
+from crlbench.stats.checkpoints import THE_DESIGN
 from crlbench.verdict.axes import MARGIN
 from crlbench.verdict.declared_designs import Declared
 from crlbench.verdict.design_pairs import DesignPair
@@ -141,8 +142,9 @@ def spread(found: DesignSpread) -> Iterator[str]:
     if found.share is None:
         yield "Neither designs nor pretrainings differ measurably on all of these tasks."
         return
+    what = "Pretraining" if "order" in parts else "Pretraining, all on one corpus order,"
     yield (
-        f"Pretraining is {percent(found.share, 0)} of the variance between single checkpoints of "
+        f"{what} is {percent(found.share, 0)} of the variance between single checkpoints of "
         f"different designs; the intervals allow {percent(found.share_low, 0)} to "
         f"{percent(found.share_high, 0)}."
     )
@@ -174,7 +176,7 @@ def remarks(row: DesignRow) -> Iterator[str]:
         yield f"no score: {row.score.reason}"
     elif row.score.silence is not None:
         yield f"no interval: {row.score.silence}"
-    elif not row.alone and row.about != "the design":
+    elif not row.alone and row.about != THE_DESIGN:
         yield f"the interval is about {row.about}."
     if row.warning is not None:
         yield f"{row.warning}."

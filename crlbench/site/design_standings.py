@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from crlbench.base import wording
 from crlbench.pages import design_words as say
+from crlbench.stats.checkpoints import THE_DESIGN
 from crlbench.stats.intervals import Interval
 from crlbench.verdict.axes import AXES, MARGIN, Axis
 from crlbench.verdict.board import Board
@@ -14,6 +15,9 @@ from crlbench.verdict.declared_designs import declared_designs
 from crlbench.verdict.design_pairs import DesignPair
 from crlbench.verdict.design_ranking import AxisDesigns
 from crlbench.verdict.design_rows import DesignRow
+
+UNCOMPARED = "not compared"
+"""In place of a tie, where no difference is known."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,8 @@ def answer(designs: AxisDesigns, leaders: Sequence[str], ranked: int) -> tuple[s
     what = "design" if designs.kind == "designs" else "checkpoint"
     if not leaders:
         return "", ""
+    if uncompared(designs):
+        return UNCOMPARED, f"Where two {what}s differ on these tasks is not known."
     if len(leaders) == ranked:
         decided = sum(pair.call in ("better", "worse") for pair in designs.pairs)
         tie = f"No {what} is shown to be worse than the highest by more than {margin}."
@@ -102,9 +108,20 @@ def of_designs(designs: AxisDesigns) -> str:
     """Whether an order is known beyond the checkpoints that were trained, in a sentence."""
     if designs.kind == "checkpoints":
         return "One checkpoint of each design was trained: whether the designs differ is not known."
-    counts = sorted(row.counted for row in designs.rows if not row.alone)
+    if uncompared(designs):
+        return f"No two designs could be compared: {designs.pairs[0].reason}"
+    rows = [row for row in designs.rows if row.ranks and not row.alone]
+    counts = sorted(row.counted for row in rows)
     several = str(counts[0]) if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
-    return f"Verdicts are about designs, each over {several} pretrained checkpoints."
+    over = f"over {several} pretrained checkpoints"
+    if narrow := sorted({row.about for row in rows} - {THE_DESIGN}):
+        return f"Verdicts are about {wording.listed(narrow, 4)}, {over}, and not about designs."
+    return f"Verdicts are about designs, each {over}."
+
+
+def uncompared(designs: AxisDesigns) -> bool:
+    """Whether every difference of two rows is refused: then a tier says nothing."""
+    return bool(designs.pairs) and all(pair.call is None for pair in designs.pairs)
 
 
 def elsewhere(designs: AxisDesigns, first: str, behind: Sequence[str]) -> str:

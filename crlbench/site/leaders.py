@@ -11,14 +11,15 @@ from typing import Any, NamedTuple
 from crlbench.base import wording
 from crlbench.pages import words
 from crlbench.site.costs import entry_cost
-from crlbench.site.design_standings import axis_designs, of_designs
+from crlbench.site.design_standings import UNCOMPARED, axis_designs, of_designs, uncompared
 from crlbench.site.facets import brief_name, model_size
 from crlbench.site.models import Model, models
 from crlbench.site.reach import DECODED, MIN_ENTRIES, mean_scores
 from crlbench.site.source import Site, StoredBoard
 from crlbench.stats.correlations import spearman
-from crlbench.verdict.axes import AXES
+from crlbench.verdict.axes import AXES, AxisScore
 from crlbench.verdict.declared_designs import declared_designs
+from crlbench.verdict.design_rows import DesignRow
 from crlbench.verdict.entry import Entry
 
 CLASSES = (
@@ -32,10 +33,12 @@ CLASSES = (
 
 
 class Member(NamedTuple):
-    """An entry of a class, on the board that speaks for it."""
+    """A row of a class, on the board that speaks for it: an entry, or a design."""
 
     stored: StoredBoard
     entry: Entry
+    """Of a design its first checkpoint that counts."""
+    row: DesignRow | None = None
 
     @property
     def tier(self) -> int | None:
@@ -44,9 +47,18 @@ class Member(NamedTuple):
         return rankings["efficiency"].ranking.tier(self.entry.name)
 
     @property
+    def score(self) -> AxisScore:
+        """On sample efficiency."""
+        return self.entry.axes["efficiency"] if self.row is None else self.row.score
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return self.entry.display_name if self.row is None else self.row.display_name
+
+    @property
     def lam(self) -> float:
-        value = self.entry.axes["efficiency"].value
-        return float("-inf") if value is None else value
+        return float("-inf") if self.score.value is None else self.score.value
 
 
 def size_class(parameters: int) -> str:
@@ -97,18 +109,29 @@ def _lower(label: str) -> str:
 
 
 def _members(site: Site, label: str) -> list[Member]:
-    """The entries of a class on the first board that has some, with that board's first recipe."""
+    """The rows of a class on the first board that has some, with that board's first recipe."""
     for stored in site.boards:
         if stored.is_open or stored.track == "unknown":
             continue
         members = [
-            Member(stored, entry)
-            for entry in stored.entries(stored.recipes[0])
-            if size_class(model_size(stored.by_entry[entry.name][0].subject)) == label
+            member
+            for member in _rows(stored, stored.recipes[0])
+            if size_class(model_size(stored.by_entry[member.entry.name][0].subject)) == label
         ]
         if members:
             return members
     return []
+
+
+def _rows(stored: StoredBoard, recipe: str) -> Iterator[Member]:
+    entries = {entry.name: entry for entry in stored.entries(recipe)}
+    designs = axis_designs(stored.board, recipe, AXES[0])
+    if designs is None:
+        yield from (Member(stored, entry) for entry in entries.values())
+        return
+    for row in designs.rows:
+        first = next((one for one in row.checkpoints if one.counts), row.checkpoints[0])
+        yield Member(stored, entries[first.entry], row)
 
 
 def _by_family(members: Iterable[Member]) -> dict[str, float]:
@@ -121,14 +144,13 @@ def _by_family(members: Iterable[Member]) -> dict[str, float]:
 
 
 def _leader(members: Sequence[Member]) -> dict[str, Any]:
-    """The entry of the best tier with the best estimate, or the best preview with most tasks."""
+    """The row of the best tier with the best estimate, or the best preview with most tasks."""
     ranked = [one for one in members if one.tier is not None]
     most = max(len(one.entry.task_names) for one in members)
     previews = [one for one in members if len(one.entry.task_names) == most]
     first = max(ranked or previews, key=lambda one: (-(one.tier or 0), one.lam))
     tied = [one for one in ranked if one.tier == first.tier]
-    stored, entry = first
-    score = entry.axes["efficiency"]
+    stored, entry, _ = first
     return {
         "entry": entry.name,
         "model": entry.model,
@@ -136,10 +158,10 @@ def _leader(members: Sequence[Member]) -> dict[str, Any]:
         "board": stored.id,
         "title": stored.label,
         "slug": stored.by_entry[entry.name][0].subject.slug,
-        "name": entry.display_name,
+        "name": first.name,
         "chip": _chip(first, len(tied), len(members)),
         "ranked": bool(ranked),
-        "score": f"{score.sign} {words.estimate(score)}".strip(),
+        "score": f"{first.score.sign} {words.estimate(first.score)}".strip(),
         "lines": [*_unranked(ranked, previews), *_beyond(stored, entry), *_lines(stored, entry)],
         "waiting": "",
     }
@@ -155,6 +177,9 @@ def _unranked(ranked: Sequence[Member], previews: Sequence[Member]) -> Iterator[
 def _chip(first: Member, tied: int, members: int) -> str:
     if first.tier is None:
         return words.STANDINGS[first.entry.standing]
+    designs = axis_designs(first.stored.board, first.entry.recipe, AXES[0])
+    if designs is not None and uncompared(designs):
+        return UNCOMPARED
     return f"tie of {tied} of {members}" if tied > 1 else f"first of {members}"
 
 

@@ -37,6 +37,8 @@ from scipy.special import fdtrc
 from crlbench.errors import ValidationError
 
 LABEL = re.compile(r"i(\d+)o(\d+)")
+THE_DESIGN = "the design"
+"""What a statement is about where initialisations and orders both vary."""
 
 Plan = Literal["one", "independent", "one order", "one initialisation", "crossed", "irregular"]
 """How the checkpoints of a design hang together."""
@@ -62,7 +64,7 @@ class Layout:
             return f"the design on corpus order {self.orders[0]}"
         if self.plan == "one initialisation":
             return f"the design from initialisation {self.initialisations[0]}"
-        return "the design"
+        return THE_DESIGN
 
     @property
     def is_of_design(self) -> bool:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
 
 from crlbench.base import wording
 from crlbench.pages import words
-from crlbench.site import leaders
+from crlbench.site import design_standings, leaders
 from crlbench.site.source import Site
+from crlbench.verdict.design_ranking import rank_designs
 from tests.site.stored import site_of
+from tests.support.designs import CROSSED, INDEPENDENT, entry_of
 from tests.support.simulate import Plan
 
 TASKS = ("addition", "counting")
@@ -56,3 +63,59 @@ def test_the_first_screen_counts_what_is_stored(files: Mapping[str, bytes], site
     results = sum(len(stored.board.entries) for stored in site.boards)
     assert f"{results} results from {wording.grouped(site.records)} runs" in front
     assert 'data-recompute="' in front and f"Updated {site.stamp[:10]}" in front
+
+
+def board_of_designs(labels: Sequence[str], designs: int) -> SimpleNamespace:
+    """A stored board whose designs differ by .2, and their checkpoints by up to .04."""
+    entries = [
+        entry_of(f"model-{d}", label, np.full(4, 0.2 * d + 0.02 * n), np.zeros(50))
+        for d in range(designs)
+        for n, label in enumerate(labels)
+    ]
+    found = rank_designs("efficiency", entries, None)
+    model = SimpleNamespace(subject=SimpleNamespace(slug="model", params_total=1_000_000))
+    return SimpleNamespace(
+        board=SimpleNamespace(rankings={"ppo": {"efficiency": found}}),
+        entries=lambda recipe: tuple(entries),
+        by_entry={entry.name: [model] for entry in entries},
+        recipes=("ppo",),
+        id="board",
+        label="board",
+        is_open=False,
+        track="mini",
+    )
+
+
+@pytest.fixture
+def card(monkeypatch: pytest.MonkeyPatch) -> Callable[[SimpleNamespace], dict[str, Any]]:
+    """The first card, without what it says of costs."""
+    for name in ("_lines", "_beyond"):
+        monkeypatch.setattr(leaders, name, lambda stored, entry: iter(()))
+    monkeypatch.setattr(leaders, "models", lambda site: {})
+    monkeypatch.setattr(leaders, "model_size", lambda subject: subject.params_total)
+    return lambda stored: leaders.size_leaders(SimpleNamespace(boards=[stored]))[0]
+
+
+def test_a_card_is_of_a_design_and_not_of_its_best_checkpoint(card):
+    found = card(board_of_designs(INDEPENDENT, 3))
+    # The third design: .4, .42 and .44.
+    assert "0.42" in found["score"] and "0.44" not in found["score"]
+    assert found["chip"] == "first of 3" and found["name"] == "model-2"
+
+
+def test_designs_that_could_not_be_compared_do_not_tie(card):
+    stored = board_of_designs(CROSSED, 2)
+    assert card(stored)["chip"] == "not compared"
+    designs = stored.board.rankings["ppo"]["efficiency"].designs
+    assert "4 designs" in design_standings.of_designs(designs)
+    claim, why = design_standings.answer(designs, ["model-1", "model-0"], 2)
+    assert claim == "not compared" and "not known" in why
+
+
+def test_a_verdict_on_one_corpus_order_is_about_no_design():
+    stored = board_of_designs(("i0o0", "i1o0", "i2o0"), 2)
+    designs = stored.board.rankings["ppo"]["efficiency"].designs
+    said = design_standings.of_designs(designs)
+    assert "corpus order 0" in said and "not about designs" in said
+    alike = board_of_designs(INDEPENDENT, 2).board.rankings["ppo"]["efficiency"].designs
+    assert design_standings.of_designs(alike).startswith("Verdicts are about designs, each over 3")
