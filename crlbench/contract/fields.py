@@ -32,7 +32,7 @@ INSIDE = r"^(\.|[A-Za-z0-9_][A-Za-z0-9_.+-]*(/[A-Za-z0-9_][A-Za-z0-9_.+-]*)*)$"
 HUB_ID = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*/[A-Za-z0-9_][A-Za-z0-9_.-]*$"
 FIELD_NAME = "^[A-Za-z][A-Za-z0-9_]*$"
 LANGUAGE = "^[a-z]{2,3}$"
-CHECKPOINT = r"^i[0-9]{1,3}o[0-9]{1,3}$"
+CHECKPOINT = r"^i(0|[1-9][0-9]{0,2})o(0|[1-9][0-9]{0,2})$"
 PACKAGE_NAME = r"^(@[A-Za-z0-9][A-Za-z0-9._-]*/)?[A-Za-z0-9][A-Za-z0-9._-]*$"
 PACKAGE_VERSION = r"^[A-Za-z0-9][A-Za-z0-9.+!_-]*$"
 Line = Annotated[str, Field(pattern=LINE, max_length=4000)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import date, time
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -269,6 +269,7 @@ class ModelCard(Card):
             )
         if self.checkpoint in self.checkpoints:
             raise ValueError(f"checkpoints holds {self.checkpoint}, which is the entry itself")
+        _refuse_copies({str(self.checkpoint): self.weights_sha256} | self.checkpoints)
         return self
 
     def at(self, checkpoint: str) -> ModelCard:
@@ -337,6 +338,19 @@ class ModelCard(Card):
             mode="json", by_alias=True, exclude_defaults=True, exclude=left_out
         )
         return digest(content)
+
+
+def _refuse_copies(weights: Mapping[str, Mapping[str, str]]) -> None:
+    """Refuse one pretraining under two names, whose differences would be 0.
+
+    Args:
+        weights: by checkpoint the digests of its files.
+    """
+    seen: dict[tuple[str, ...], str] = {}
+    for name, digests in weights.items():
+        first = seen.setdefault(tuple(sorted(digests.values())), name)
+        if first != name:
+            raise ValueError(f"checkpoints: {first} and {name} have the same weights")
 
 
 def _leaves_of(value: Any) -> Iterator[Any]:

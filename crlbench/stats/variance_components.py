@@ -107,7 +107,7 @@ def variance_components(
     Raises:
         ValidationError: numbers or factors that do not fit, an unknown factor, a term that is the
             same as another one, the mean or the residual, so that the data cannot tell them apart;
-            numbers that do not vary, or only with the terms.
+            numbers that do not vary, or only with the terms; groups of them that are equal.
     """
     y = np.asarray(values, dtype=np.float64)
     _check(y, factors, terms)
@@ -122,6 +122,7 @@ def variance_components(
             "that no residual can be estimated; if the runs of a cell are copies of one another, "
             "give each once"
         )
+    _check_strata(likelihood, terms)
     ends = [profile(likelihood, best, j, level) for j in range(len(terms) + 1)]
     levels = [part.shape[1] for part in random] + [len(y)]
     components = [
@@ -350,6 +351,23 @@ def _check_spread(y: np.ndarray, columns: np.ndarray, fixed: Sequence[str]) -> N
         raise ValidationError(
             f"variance components: the {len(y)} numbers do not vary{beside}; there is no variance "
             "to share out"
+        )
+
+
+def _check_strata(likelihood: Likelihood, terms: Sequence[str]) -> None:
+    """Whether every mean square of a balanced design is above 0.
+
+    Below 0 the variances of a profile have no end where one is 0: its intervals would be too short.
+    """
+    if not isinstance(likelihood, Strata):
+        return
+    still = likelihood.squares <= SPREADLESS * likelihood.scale * likelihood.df
+    if still.any():
+        named = [name for name, column in zip(terms, likelihood.coefficients[still].T, strict=False)
+                 if (column > 0.5).any()]  # fmt: skip
+        raise ValidationError(
+            f"variance components: groups of numbers that differ in {', '.join(named)} alone are "
+            "equal, so that there is no interval; if some are copies of others, give each once"
         )
 
 

@@ -136,6 +136,11 @@ def test_missing_weights_come_with_the_command_that_makes_them(place: Path) -> N
         (entry(f'\n[checkpoints.x]\n"a" = "{"0" * 64}"\n'), "as i0o1"),
         (entry(f'\n[checkpoints.i1o0]\n"a" = "{"0" * 64}"\n', head=""), "says in checkpoint"),
         (entry(f'\n[checkpoints.i0o0]\n"a" = "{"0" * 64}"\n'), "which is the entry itself"),
+        (entry(f'\n[checkpoints.i01o0]\n"a" = "{"0" * 64}"\n'), "as i0o1"),
+        (
+            entry("".join(f'\n[checkpoints.i{n}o0]\n"a" = "{"0" * 64}"\n' for n in (1, 2))),
+            "i1o0 and i2o0 have the same weights",
+        ),
     ],
 )
 def test_entries_that_contradict_themselves_are_refused(

@@ -416,3 +416,15 @@ def test_a_profile_does_not_stop_where_v_ceases_to_be_positive_definite() -> Non
     best = deviance(residual.variance, None)
     for end in (residual.interval.low, residual.interval.high):
         assert deviance(end, len(terms)) - best == pytest.approx(profile_bar(), abs=1e-3)
+
+
+@pytest.mark.parametrize("task", [0.0, 0.2])
+def test_checkpoints_that_are_copies_are_refused(task: float) -> None:
+    # Their mean square is 0. A profile then had an interval that ended at its own estimate.
+    draw = np.random.Generator(np.random.PCG64(5))
+    one = draw.normal(0, task, (3, 1, 4, 1)) + draw.normal(0, 0.02, (3, 1, 4, 3))
+    copies = np.broadcast_to(one, (3, 2, 4, 3))
+    with pytest.raises(ValidationError, match="design:checkpoint.*copies of others"):
+        components_of_designs(copies, (0, 1), (0, 1))
+    apart = copies + draw.normal(0, 1e-4, (3, 2, 4, 1))
+    assert len(components_of_designs(apart, (0, 1), (0, 1)).components) == 7
