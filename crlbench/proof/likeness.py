@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from crlbench.contract.arms import PAID_BY_TASK
-from crlbench.contract.conditions import diff, leaves
+from crlbench.contract.conditions import PROTOCOL_NAME, diff, leaves, protocol_name
 from crlbench.contract.dynamics import EPISODE_STATS
 from crlbench.contract.machine import machine_class
 from crlbench.contract.records import (
@@ -33,7 +33,8 @@ from crlbench.proof.bands import FEW, LATER, LEARNED_REWARD, OF_STEP, UNTAUGHT_L
 from crlbench.proof.facts import describe_status
 from crlbench.proof.replay import WHOLE, Trace
 from crlbench.proof.start_answers import START, start_within
-from crlbench.stats.measures import GREEDY, unit
+from crlbench.stats.measures import GREEDY, ID, unit
+from crlbench.stats.needs import LEAST_NEW
 from crlbench.stats.novelty import is_right
 
 TENSORS = {
@@ -382,6 +383,28 @@ class _Beside:
             gap = abs(before - after)
             within = gap <= self.band.captured
             yield Difference(self.iterations, "captured (Λ)", before, after, within, gap)
+        if protocol_name(record.fingerprint.leaves) != PROTOCOL_NAME:
+            yield from self._compare_new()
+
+    def _compare_new(self) -> Iterator[Difference]:
+        """Λ on the new items, which ranks under protocol CRL-2: right answers that move between
+        known and new items on a later curve leave every mean as it is."""
+        known, start = self._known(), self.trace.vector(START + ID)
+        if known is None or start is None or (~known).sum() < LEAST_NEW:
+            return
+        record, score = self.stored.record, float(start[:, ~known].mean())
+        bounds = record.task.floor, record.task.ceiling
+        sides = (
+            (record.curve, lambda ref: self.stored.vector(ref, "curve")),
+            (self.trace.curve, self.trace.vector),
+        )
+        before, after = (
+            captured(_on(~known, curve, vector), score, *bounds) for curve, vector in sides
+        )
+        if before is not None and after is not None and before != after:
+            gap = abs(before - after)
+            within = gap <= self.band.captured_new
+            yield Difference(self.iterations, "captured (Λ_new)", before, after, within, gap)
 
     def _end(self, ref: str, update: int) -> Iterator[Difference]:
         """The items of a split at one end."""
@@ -425,6 +448,20 @@ def captured(
     u = (np.array([point.score for point in curve]) - floor) / (ceiling - floor)
     head = (start - floor) / (ceiling - floor)
     return float((np.trapezoid(u, x) / x[-1] - head) / max(1.0 - head, MIN_HEADROOM))
+
+
+def _on(
+    chosen: np.ndarray, curve: Sequence[CurvePoint], vector: Callable[[str], np.ndarray | None]
+) -> list[CurvePoint]:
+    """The evaluations of a curve on some of its items; none where one has other items."""
+    vectors = [vector(point.items_ref) for point in curve]
+    if any(one is None or one.shape != chosen.shape for one in vectors):
+        return []
+    return [
+        point.model_copy(update={"score": float(one[chosen].mean(dtype=np.float64))})
+        for point, one in zip(curve, vectors, strict=True)
+        if one is not None
+    ]
 
 
 def _short(before: Any, after: Any) -> tuple[str, str]:

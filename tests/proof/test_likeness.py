@@ -314,6 +314,33 @@ def test_a_whole_run_has_a_band(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
         assert not found["captured (Λ)"].within
 
 
+@pytest.mark.parametrize(("count", "within"), [(40, False), (2, True)])
+def test_right_answers_that_move_to_new_items_on_the_later_curve(
+    run: Run, monkeypatch: pytest.MonkeyPatch, count: int, within: bool
+) -> None:
+    """Every mean stays, and Λ_new rises."""
+    monkeypatch.setattr("crlbench.proof.likeness.DIGESTED_ITERATIONS", 0)
+    one, trace = later(run)
+    places = np.arange(160)
+    right = (places % 2 == 0).astype(np.uint8)
+    answers = {p.items_ref: right for p in one.record.curve}
+    answers |= {"start/id_greedy": (places < 80)[None].astype(np.uint8)}
+    answers |= {"start/id": np.tile(right, (4, 1))}
+    forged = right.copy()
+    forged[np.flatnonzero(right[:80] == 1)[:count]] = 0
+    forged[80 + np.flatnonzero(right[80:] == 0)[:count]] = 1
+    assert forged.sum() == right.sum()
+    known = answers | {p.items_ref: forged for p in one.record.curve[1:]}
+    leaves = one.record.fingerprint.leaves | {"protocol_name": "CRL-2"}
+    written = one.record.fingerprint.model_copy(update={"leaves": leaves})
+    record = one.record.model_copy(update={"fingerprint": written})
+    items = trace.items | {name: vector.tolist() for name, vector in answers.items()}
+    read = Stored(record, [], lambda r, f: known[r] if r in known else run.items(r, f))
+    found = beside(read, trace.model_copy(update={"items": items}))
+    assert found["captured (Λ_new)"].within is within and "captured (Λ)" not in found
+    assert all(d.within for name, d in found.items() if name != "captured (Λ_new)")
+
+
 def test_an_evaluation_that_was_left_out(run: Run) -> None:
     one = stored(run)
     short = one.record.model_copy(update={"curve": one.record.curve[:-1]})
