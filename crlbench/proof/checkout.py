@@ -87,6 +87,7 @@ def compare(run: Run, model: str, tasks: tuple[str, ...], catalog: Catalog) -> C
     _compare_model(here, model, catalog)
     _compare_teachers(here, catalog)
     _compare_recipe(here, catalog)
+    _compare_shared(here, catalog)
     return here
 
 
@@ -330,3 +331,38 @@ def _compare_recipe(here: Comparison, catalog: Catalog) -> None:
         rewritten = file and line_ends.rewritten_file(file, algo.recipe_sha256 or "")
         why = f"its file. {rewritten}" if rewritten else "its file"
         here.differ("algo.recipe_sha256", algo.recipe_sha256, sha256, why)
+
+
+def _compare_shared(here: Comparison, catalog: Catalog) -> None:
+    """Stages of a chain that its track shares are spelled as the track has them."""
+    stages = here.run.record.algo.config.get("stages") or ()
+    own = {str(one.get("name")): one for one in stages if isinstance(one, Mapping)}
+    shared = here.run.record.fingerprint.leaves.get("conditions.preference.shared")
+    tables = [one for one in shared or () if isinstance(one, Mapping) and one.get("name") in own]
+    if not tables:
+        return
+    from crlbench.algo import recipes
+    from crlbench.algo.chain import differing_field
+    from crlbench.algo.chain_files import read_stage
+
+    for table in tables:
+        name = str(table["name"])
+        try:
+            stage = read_stage(table, lambda recipe: recipes.load(recipe, catalog.extra)).plain()
+        except CrlbenchError as error:
+            here.gaps.append(f"shared stage '{name}': {error}")
+            continue
+        ours, theirs = _spelled(stage), _spelled(own[name])
+        if field := differing_field(ours, theirs):
+            why = f"the track shares the stage '{name}'"
+            place = f"algo.config.stages.{name}.{field}"
+            here.differ(place, theirs.get(field), ours.get(field), why)
+
+
+def _spelled(stage: Mapping[str, Any]) -> dict[str, Any]:
+    """A stage as JSON has it, without the digest of its teacher's entry, which a plan adds."""
+    plain: dict[str, Any] = json.loads(canonical_json(dict(stage)))
+    recipe = plain.get("recipe")
+    if isinstance(recipe, dict) and isinstance(recipe.get("teacher"), dict):
+        recipe["teacher"].pop("sha256", None)
+    return plain

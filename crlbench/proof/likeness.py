@@ -206,11 +206,21 @@ class _Beside:
             parts: dict[str, tuple[Any, Any]] = {"sha256": (stage.sha256, made and made.sha256)}
             if stage.ledger is not None:
                 parts["ledger"] = (stage.ledger, made and made.ledger)
+            measured = {} if made is None else diff(dict(stage.facts), dict(made.facts))
+            parts |= {f"facts.{name}": pair for name, pair in measured.items()}
             for name, (before, after) in parts.items():
                 if before != after:
                     within = not same and made is not None
+                    if name == "facts.score":
+                        within = within and self._score_within(before, after)
                     yield Difference(0, f"lineage.{stage.name}.{name}", *_short(before, after),
                                      within)  # fmt: skip
+
+    def _score_within(self, before: Any, after: Any) -> bool:
+        """Whether two machines may score what a stage left so far apart."""
+        items = self.stored.record.fingerprint.leaves["conditions.evaluation.curve_items"]
+        numbers = all(type(one) in (int, float) for one in (before, after))
+        return numbers and _gap(before, after) <= self.band.later(items)
 
     # The parts of an iteration.
 

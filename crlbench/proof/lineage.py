@@ -1,7 +1,12 @@
-"""What a record says of the stages before it: keys computed again, inputs that fit, charges."""
+"""What a record says of the stages before it: keys computed again, inputs that fit, charges.
+
+What was measured on the way is compared with what it follows from. A score of a stage follows from
+nothing that a record stores: here it is a score at all, and a replay makes it again.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +30,7 @@ def check_lineage(facts: Facts) -> Iterator[Finding]:
     if record.lineage is None or not is_chain:
         yield from facts.differs("lineage", record.lineage is not None, is_chain, "a chain or not")
         return
+    from crlbench.algo import recipes  # noqa: F401  (all kinds of recipes that stages may have)
     from crlbench.algo.chain import TEACHER, Chain
     from crlbench.algo.distillation import DistillRecipe
     from crlbench.algo.recipe import from_config
@@ -63,8 +69,11 @@ def check_lineage(facts: Facts) -> Iterator[Finding]:
         key = order_of(stage, leaves, own.inputs, blind, seed).key
         yield from facts.differs(f"lineage.{own.name}.key", own.key, key, "computed again")
         yield from facts.differs(f"lineage.{own.name}.kind", own.kind, stage.kind)
+        yield from _check_shared(facts, own)
         yield from _check_labels(facts, own)
+        yield from _check_measured(facts, stage, own)
         products[own.name] = own.sha256 or ""
+    yield from _check_budget(facts)
 
 
 def _inputs(
@@ -115,3 +124,102 @@ def _check_labels(facts: Facts, stage: StageRecord) -> Iterator[Finding]:
         expected = preference.demos - left_out if type(left_out) is int else preference.demos
         shown = stage.charges.get("demonstrations")
         yield from facts.differs(f"{name}.demonstrations", shown, expected)
+
+
+def _check_shared(facts: Facts, stage: StageRecord) -> Iterator[Finding]:
+    """``compare`` asks stages that the track shares for equal products, and no others."""
+    preference = facts.conditions.preference
+    names = {table.get("name") for table in preference.shared} if preference else set()
+    field, why = f"lineage.{stage.name}.shared", "conditions.preference.shared"
+    yield from facts.differs(field, stage.shared, stage.name in names, why)
+
+
+def _check_budget(facts: Facts) -> Iterator[Finding]:
+    """No chain sees more verdicts than its track allows."""
+    preference, last = facts.conditions.preference, facts.record.ledger
+    if preference is None:
+        return
+    asked = sum(stage.charges.get("labels", 0) for stage in facts.record.lineage or ())
+    asked += 0 if last is None else max((one.labels for one in last.points), default=0)
+    if asked > preference.labels:
+        why = "preference.labels: most verdicts of a chain"
+        yield facts.finding("charges.labels", asked, f"to {preference.labels}", why)
+
+
+def _check_measured(facts: Facts, stage: Stage, own: StageRecord) -> Iterator[Finding]:
+    """What was measured on the way, where something else in the record says it or bounds it."""
+    if own.sha256 is None:
+        return
+    known, name = own.facts, f"lineage.{own.name}.facts"
+    for field, value in known.items():
+        if not _is_number(value):
+            yield facts.finding(f"{name}.{field}", value, "a number", "it was measured")
+        elif field in _SHARES and not 0 <= value <= 1:
+            yield facts.finding(f"{name}.{field}", value, "from 0 to 1", "a mean of such numbers")
+        elif field not in _SHARES and (value < 0 or type(value) is not int):
+            yield facts.finding(f"{name}.{field}", value, "a count", "it was counted")
+    wanted = _MEASURED["own" if _copies(facts, stage) else own.kind]
+    yield from facts.differs(name, sorted(known), sorted(wanted), f"of the kind {own.kind}")
+    if sorted(known) == sorted(wanted) and all(map(_is_number, known.values())):
+        for field, value in _counted(facts, stage, known):
+            yield from facts.differs(f"{name}.{field}", known[field], value)
+
+
+_SHARES = ("score", "accuracy", "reward_chosen", "reward_mean")
+"""Facts that are means of numbers from 0 to 1; the others are counts."""
+_MEASURED: Mapping[str, tuple[str, ...]] = {
+    "supervised": ("score", "left_out"),
+    "distill": ("score",),
+    "collect": (
+        "pairs", "prompts", "without_pair", "completions", "abstained", "unfinished", "flipped",
+    ),
+    "reward": ("accuracy", "held_out", "fitted"),
+    "choose": ("answers", "completions", "reward_chosen", "reward_mean"),
+    "own": ("pairs", "left_out"),
+}  # fmt: skip
+"""Facts of a stage by its kind; ``own``: of one that takes the pairs of a person's own file."""
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def _pairs_once(stage: Stage) -> bool:
+    """Whether a prompt gives one pair or none."""
+    from crlbench.algo.pairs.pairing import AllOrdered
+    from crlbench.stages.jury import pairing_of
+
+    try:
+        return not isinstance(pairing_of(stage.setting("pairing")), AllOrdered)
+    except CrlbenchError:  # a rule that this checkout does not know
+        return False
+
+
+def _copies(facts: Facts, stage: Stage) -> bool:
+    return stage.kind == "collect" and _file(facts, stage.plain()) is not None
+
+
+def _counted(facts: Facts, stage: Stage, known: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Counts that follow from the conditions or from one another, by name."""
+    preference = facts.conditions.preference
+    if preference is None or _copies(facts, stage):
+        return
+    if stage.kind in ("collect", "choose"):
+        yield "completions", preference.prompts * preference.per_prompt
+    if stage.kind == "choose":
+        yield "answers", preference.prompts
+    if stage.kind == "collect":
+        yield "prompts", preference.prompts
+        if _pairs_once(stage):
+            yield "pairs", preference.prompts - known["without_pair"]
+        if preference.labeller.startswith("gold"):
+            yield "abstained", 0
+        yield "flipped", min(known["flipped"], known["pairs"])
+        if preference.labeller == "gold":
+            yield "flipped", 0
+        yield "unfinished", min(known["unfinished"], 2 * known["pairs"])
+    if stage.kind == "reward":
+        source = next(one for one in facts.record.lineage or () if one.name == stage.reads("data"))
+        pairs = source.facts.get("pairs")
+        if _is_number(pairs):
+            yield "fitted", min(known["fitted"], pairs - known["held_out"])

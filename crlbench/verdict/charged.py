@@ -66,13 +66,19 @@ def find_charged(items: TaskItems) -> Charged | None:
 
 
 def _is_counted(record: RunRecord) -> bool:
-    """Whether every stage that ended well has a ledger."""
+    """Whether every stage that ended well has a ledger, and its score is one."""
     lineage = record.lineage
     if lineage is None or before_last(lineage) is None:
+        return False
+    if not all(_is_score(stage.facts.get("score", 0.0)) for stage in lineage):
         return False
     if has_failed(lineage):
         return True
     return record.ledger is not None and len(record.ledger.points) == len(record.curve)
+
+
+def _is_score(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value <= 1
 
 
 def _points(items: TaskItems, i: int, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from crlbench.algo import recipes
@@ -16,7 +17,11 @@ from crlbench.algo.recipe import to_config
 from crlbench.catalog.find import Catalog
 from crlbench.contract.records import Cell, RunRecord
 from crlbench.errors import Interrupted, NotComparable
+from crlbench.proof import checkout
 from crlbench.proof.audit import audit_run
+from crlbench.proof.bands import BANDS
+from crlbench.proof.facts import facts_of
+from crlbench.proof.likeness import Stored, differences
 from crlbench.proof.replay import Trace, cell_of, replay_cell
 from crlbench.run.board import Request, load_track, make_board
 from crlbench.run.plan import Contender, Declaration, NamedRecipe
@@ -152,6 +157,85 @@ def audit(out: Path) -> list[str]:
     """The fields in which the real run disagrees with itself."""
     runs = [one for one in load_runs(out, files="all") if one.record.arm == "real"]
     return sorted({finding.field for one in runs for finding in audit_run(one)})
+
+
+@pytest.mark.parametrize(
+    ("stage", "name", "value"),
+    [
+        ("sft", "score", 50.0),
+        ("sft", "score", "x"),
+        ("sft", "left_out", 0.5),
+        ("pairs", "pairs", 159),
+        ("pairs", "completions", 9),
+        ("pairs", "flipped", 1),
+        ("rm", "accuracy", 1.5),
+        ("rm", "fitted", 999),
+        ("pairs", "mood", 1),
+    ],
+)
+def test_what_was_measured_on_the_way_is_compared(
+    ran: Ran, stage: str, name: str, value: Any
+) -> None:
+    (path,) = ran.out.rglob("real/seed-00/record.json")
+    with rewritten(path, changed(ran.real, stage, facts=ran.stage(stage).facts | {name: value})):
+        found = audit(ran.out)
+        assert f"lineage.{stage}.facts" + (f".{name}" if name != "mood" else "") in found
+        read_entry(next(ran.out.rglob("plan.json")).parent, replicates=50)
+
+
+def test_which_stages_are_shared_is_what_the_track_says(ran: Ran) -> None:
+    (path,) = ran.out.rglob("real/seed-00/record.json")
+    for stage, shared in (("pairs", False), ("rm", True)):
+        with rewritten(path, changed(ran.real, stage, shared=shared)):
+            assert audit(ran.out) == [f"lineage.{stage}.shared"]
+
+
+def changed(record: RunRecord, name: str, **update: Any) -> RunRecord:
+    """A record of which one stage says something else, sealed again."""
+    lineage = tuple(
+        stage.model_copy(update=update) if stage.name == name else stage
+        for stage in record.lineage or ()
+    )
+    return record.model_copy(update={"lineage": lineage}).sealed()
+
+
+def test_a_replay_measures_again_what_was_measured_on_the_way(ran: Ran) -> None:
+    real = ran.real
+    trace = Trace(
+        status=real.status,
+        environment=real.environment,
+        source=real.crlbench.source_tree_sha256,
+        digests=[],
+        health=real.health,
+        curve=[],
+        items={},
+        lineage=real.lineage or (),
+    )
+    better = changed(real, "sft", facts=ran.stage("sft").facts | {"score": 1.0})
+    for record, source, said in (
+        (real, trace.source, []),
+        (better, trace.source, [("lineage.sft.facts.score", False)]),
+        (better, "0" * 64, [("lineage.sft.facts.score", False)]),  # no rounding explains that
+        (changed(real, "pairs", facts=ran.stage("pairs").facts | {"pairs": 99}), "0" * 64,
+         [("lineage.pairs.facts.pairs", True)]),
+    ):  # fmt: skip
+        stored = Stored(record, [], lambda ref, field: np.zeros(0))
+        here = trace.model_copy(update={"source": source})
+        found = differences(stored, here, BANDS["fp32"], 32)
+        assert [(one.tensor, one.within) for one in found] == said
+
+
+def test_a_shared_stage_is_spelled_as_the_track_has_it(ran: Ran) -> None:
+    runs = [one for one in load_runs(ran.out, files="all") if one.record.arm == "real"]
+    config = json.loads(json.dumps(ran.real.algo.config))
+    config["stages"][0]["epochs"] = 9
+    algo = ran.real.algo.model_copy(update={"name": "mine", "config": config})
+    record = ran.real.model_copy(update={"algo": algo}).sealed()
+    tasks = tuple(facts_of(runs[0]).tasks)  # type: ignore[union-attr]
+    for one, said in ((ran.real, []), (record, ["algo.config.stages.sft.epochs"])):
+        run_ = replace(runs[0], record=one)
+        here = checkout.compare(run_, "tiny-llama", tasks, Catalog())
+        assert [finding.field for finding in here.findings] == said
 
 
 class rewritten:  # noqa: N801  (used as a statement)
