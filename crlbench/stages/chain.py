@@ -28,6 +28,7 @@ from crlbench.contract.experience import OwnAnswers, own_answers, prompts_of, re
 from crlbench.contract.records import Cell, StageRecord
 from crlbench.disk import switches
 from crlbench.disk.names import POLICY_NAME
+from crlbench.errors import ValidationError
 from crlbench.policy.policy import Policy
 from crlbench.policy.weights.load import build_policy, with_weights
 from crlbench.policy.weights.reward_model import load_reward_model
@@ -175,6 +176,7 @@ class Workshop:
             shop, product = self.shop(stage), None
             try:
                 self.products[stage.name] = product = shop.product(stage)
+                self.require_affordable()
                 self.require_enough(stage, product)
             except StageFailed as failure:
                 lineage.append(
@@ -193,12 +195,31 @@ class Workshop:
                     self.product(one)
             order = self.order(stage)
             self.products[stage.name] = self.store.take(order, self.maker(stage), self.should_stop)
+            self.require_affordable()
         return self.products[stage.name]
 
     def order(self, stage: Stage) -> Order:
         """The product of a stage, by all that determines it."""
         read = dict(self.inputs(stage))
         return order_of(stage, self.cell.control, read, self.permutes, self.seed)
+
+    @property
+    def labels(self) -> int:
+        """Verdicts that the stages which are done were charged."""
+        return sum(one.card.charges.get("labels", 0) for one in self.products.values())
+
+    def require_affordable(self) -> None:
+        """Refuse more verdicts than the track allows: a file of verdicts says their price.
+
+        Raises:
+            ValidationError: there are more.
+        """
+        most = self.preference.labels
+        if self.labels > most:
+            raise ValidationError(
+                f"the verdicts of this chain cost {self.labels} labels (preference.labeller), and "
+                f"preference.labels allows {most}. Raise it, or lower preference.prompts."
+            )
 
     def require_enough(self, stage: Stage, product: Product) -> None:
         """Refuse pairs of which there are not enough for one iteration of the last stage.
@@ -231,7 +252,11 @@ class Workshop:
             return replace(
                 inputs,
                 prompts=[question.prompt for question in self.questions[1]],
-                judge=pair_by(self.jury(self.chain.recipe.pairing), meter),
+                judge=pair_by(
+                    self.jury(self.chain.recipe.pairing),
+                    meter,
+                    self.preference.labels - self.labels,
+                ),
                 rounds=dict(self.chain.last.settings).get("rounds"),
             )
         if data == DEMOS:

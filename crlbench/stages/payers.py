@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from crlbench.errors import ValidationError
 from crlbench.policy.weights.reward_model import RewardModel, completion_row, prompt_ids
 from crlbench.reward.score import Score
 from crlbench.run.reward_model import AskedAnswer, check_rewards
@@ -39,12 +40,23 @@ def asked(questions: Sequence[Question], model: RewardModel) -> list[Prompt]:
     return prompts
 
 
-def pair_by(jury: Jury, meter: Meter) -> PairMaker:
-    """A jury as what pairs the completions of an iteration."""
+def pair_by(jury: Jury, meter: Meter, most: int) -> PairMaker:
+    """A jury as what pairs the completions of an iteration.
+
+    Args:
+        most: labels that its verdicts may cost in a whole run. A pair maker refuses more with a
+            :class:`~crlbench.errors.ValidationError`.
+    """
 
     def pair(batch: PromptBatch, texts: Sequence[str]) -> list[tuple[int, int]]:
         pairs, labels = jury.pairs(batch, texts)
         meter.judge(labels)
+        if (asked := meter.totals.labels) > most:
+            raise ValidationError(
+                f"verdicts cost {asked} labels after iteration {batch.iteration + 1} "
+                f"(preference.labeller), and {most} of preference.labels are left for this stage. "
+                "Raise it, or lower budget.grid."
+            )
         return pairs
 
     return pair

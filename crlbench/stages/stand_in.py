@@ -47,7 +47,8 @@ def stand_in(cell: Cell, conditions: Conditions, subject: Subject, task: Task) -
     source, meter = source_of(cell.recipe_config), shop.meters.of_last()
     prompts = [question.prompt for question in shop.questions[1]]
     if source not in FROZEN:
-        judge = pair_by(shop.jury(BestWorst()), meter) if shop.chain.judges_own else None
+        most = shop.preference.labels
+        judge = pair_by(shop.jury(BestWorst()), meter, most) if shop.chain.judges_own else None
         return Inputs(prompts=prompts, judge=judge, meter=meter)
     count = prompts_of(source, conditions.budget)
     given = known_lessons(shop)

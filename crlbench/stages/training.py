@@ -1,6 +1,7 @@
 """A stage that trains a policy which a later stage begins from: its fit, and what it leaves.
 
-The stage goes on from its last checkpoint. It is scored on the items of the curve at every point of
+The stage goes on from its last checkpoint, if that is as the same stage wrote it; else it begins
+again, which leaves the same bytes. It is scored on the items of the curve at every point of
 its own grid, and leaves its weights where they are finite numbers.
 """
 
@@ -18,10 +19,12 @@ from crlbench.catalog.frozen import Task
 from crlbench.contract.conditions import Conditions
 from crlbench.contract.records import Cell
 from crlbench.contract.sizes import DECODE_ROWS
+from crlbench.disk.hashing import digest
 from crlbench.disk.names import POLICY_NAME
 from crlbench.errors import Interrupted
 from crlbench.policy.policy import Policy
 from crlbench.policy.weights.load import build_policy
+from crlbench.run import checkpoints
 from crlbench.run.subject import Subject, prompts_of
 from crlbench.stages.failure import StageFailed
 from crlbench.train.callbacks import LastCheckpoint, RunRecorder, RunStopped, StopOnRequest
@@ -104,6 +107,15 @@ def train_stage(
     return float(recorder.curve[-1]["score"])
 
 
+def _former(path: Path, attempt: str) -> checkpoints.Checkpoint | None:
+    """What is known of the checkpoint of an attempt that was ended; None where it is worth nothing:
+    damaged, or of another stage."""
+    try:
+        return checkpoints.standing(path, (attempt,))
+    except checkpoints.Worthless:
+        return None
+
+
 def _fit(
     module: Learner,
     stream: Resumable[Any],
@@ -114,8 +126,10 @@ def _fit(
     on: str,
 ) -> RunRecorder:
     path, recorder = work / CHECKPOINT, RunRecorder(lambda event: None)
-    keeper = LastCheckpoint(path)
-    state = torch.load(path, map_location="cpu", weights_only=True) if path.exists() else None
+    attempt = digest(work.name)  # which has the key of the product
+    former = _former(path, attempt)
+    keeper = LastCheckpoint(path, checkpoints.Stating(attempt, former))
+    state = torch.load(path, map_location="cpu", weights_only=True) if former else None
     module.to(cell.device)
     if state is not None and state["iterations_done"] == len(stream):
         module.load_state_dict(state["state_dict"], strict=False)

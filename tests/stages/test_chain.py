@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from crlbench.algo import recipes
-from crlbench.algo.recipe import to_config
+from crlbench.algo.chain import Chain
+from crlbench.algo.recipe import from_config, to_config
 from crlbench.catalog.find import Catalog
 from crlbench.contract.records import Cell, RunRecord
-from crlbench.errors import Interrupted, NotComparable
+from crlbench.errors import Interrupted, NotComparable, ValidationError
 from crlbench.proof import checkout
 from crlbench.proof.audit import audit_run
 from crlbench.proof.bands import BANDS
@@ -24,12 +26,16 @@ from crlbench.proof.facts import facts_of
 from crlbench.proof.likeness import Stored, differences
 from crlbench.proof.replay import Trace, cell_of, replay_cell
 from crlbench.run.board import Request, load_track, make_board
+from crlbench.run.execute import load
 from crlbench.run.plan import Contender, Declaration, NamedRecipe
 from crlbench.stages import cell as cells
 from crlbench.stages import chain as chains
 from crlbench.stages.artefacts import Made
 from crlbench.stages.chain import read_pairs
+from crlbench.stages.payers import pair_by
 from crlbench.stages.training import CHECKPOINT
+from crlbench.suite.labels import Ask, Gold, Verdict
+from crlbench.train.charging import Meter
 from crlbench.verdict.compare import compare
 from crlbench.verdict.compare_read import Loaded, read_entry
 from crlbench.verdict.runs import load_runs
@@ -351,6 +357,45 @@ def test_a_stage_that_breaks_a_rule_fails_the_run_by_upstream(
 
 def ran_facts(record: RunRecord, name: str) -> dict[str, Any]:
     return next(stage.facts for stage in record.lineage or () if stage.name == name)
+
+
+def test_a_checkpoint_of_a_stage_that_is_damaged_begins_it_again(ran: Ran, tmp_path: Path) -> None:
+    cell = plan_in(tmp_path)[0]
+    shop = chains.Workshop(cell, chain_of(cell), *load(cell), lambda: False)
+    stage = shop.chain.upstream[0]
+    work = shop.store.folder / f".{shop.order(stage).name}.work"
+    work.mkdir(parents=True)
+    (work / CHECKPOINT).write_bytes(b"half of a check")
+    assert shop.product(stage).sha256 == ran.stage("sft").sha256
+
+
+def chain_of(cell: Cell) -> Chain:
+    chain = from_config(cell.recipe_config)
+    assert isinstance(chain, Chain)
+    return chain
+
+
+@dataclass(frozen=True)
+class Dear(Gold):
+    """A labeller whose verdicts cost two labels each."""
+
+    def verdicts(self, asks: Sequence[Ask]) -> list[Verdict]:
+        return [Verdict(one.score, 2) for one in super().verdicts(asks)]
+
+
+def test_no_chain_pays_for_more_verdicts_than_the_track_allows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chains, "read_labeller", lambda text, gold, folder: Dear(gold))
+    for _ in ("made", "found"):
+        with pytest.raises(ValidationError, match="cost 2560 labels .* allows 1280"):
+            run(plan_in(tmp_path)[0])
+    jury: Any = SimpleNamespace(pairs=lambda batch, texts: ([], 5))
+    batch: Any = SimpleNamespace(iteration=0)
+    pair = pair_by(jury, Meter({}), 9)
+    assert pair(batch, []) == []
+    with pytest.raises(ValidationError, match="cost 10 labels .* 9 of preference.labels"):
+        pair(batch, [])
 
 
 def test_a_verifier_that_pays_leaves_no_label_upstream(tmp_path: Path) -> None:
