@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 def own_file(settings: Settings, catalog: Catalog) -> OwnFile | None:
     """The file that ``--data`` names; None without one.
 
-    A name of a task without a file of that name means the pairs to learn from that the task froze.
+    A name of a task without a file of that name means the pairs to learn from that the task froze,
+    also beside a folder of that name.
 
     Raises:
         UsageError: the task has no pairs.
@@ -39,7 +40,7 @@ def own_file(settings: Settings, catalog: Catalog) -> OwnFile | None:
     if name is None:
         return None
     path = expanded(name).absolute()
-    if "/" not in name and not path.exists() and name in catalog.entries("task"):
+    if "/" not in name and (not path.exists() or path.is_dir()) and name in catalog.entries("task"):
         path = pairs_file(catalog.load_task(name), "train")
     return read_own(path)
 

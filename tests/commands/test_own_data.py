@@ -110,6 +110,9 @@ def test_the_name_of_a_task_means_the_pairs_that_it_froze(
     own = own_file(Settings(data="judged"), catalog)
     assert own is not None and own.holds == "pairs" and task.card.pairs is not None
     assert own.sha256 == task.card.pairs["train"].sha256
+    (tmp_path / "judged").mkdir()  # as beside the folders of tasks
+    assert own_file(Settings(data="judged"), catalog) == own
+    (tmp_path / "judged").rmdir()
     frozen = load_pairs(task, "train")
     assert [(p["chosen"], p["rejected"]) for p in own.pairs()] == [
         (p["chosen"], p["rejected"]) for p in frozen
