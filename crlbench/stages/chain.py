@@ -2,7 +2,7 @@
 
 Every stage reads products by digest and leaves one, so what a run begins from depends on its
 chain, the conditions, the model and the seed alone. A stage that breaks a rule ends the chain: the
-run has failed by the rule ``upstream`` and counts with the score of its start model.
+run has failed by the rule ``upstream`` and counts as any failed run.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from crlbench.stages.failure import StageFailed
 from crlbench.stages.jury import Jury, pairing_of
 from crlbench.stages.meters import Meters
 from crlbench.stages.orders import ANSWERS, Order, order_of, permutes
-from crlbench.stages.own_pairs import copy_pairs
+from crlbench.stages.own_pairs import Copied, copy_pairs
 from crlbench.stages.payers import asked, pair_by, pay_by
 from crlbench.stages.reward import make_reward, reward_training
 from crlbench.stages.supervised import demonstrations, make_supervised
@@ -289,6 +289,11 @@ class Workshop:
             ledger=None if product is None else product.card.ledger,
         )
 
+    def copied(self) -> Copied:
+        """The pairs of that file as a stage leaves them."""
+        seed = self.seed if self.permutes else None
+        return copy_pairs(read_own(Path(str(self.cell.answers))), self.own_lessons, seed)
+
     def copies(self, stage: Stage) -> bool:
         """Whether a stage takes its pairs from the person's own file, and samples none."""
         return stage.kind == "collect" and self.reads_own(stage)
@@ -356,8 +361,7 @@ class Workshop:
     def make_pairs(self, stage: Stage, folder: Path, work: Path) -> Made:
         """Pairs of a policy's own completions, or of the person's own file."""
         if self.copies(stage):
-            seed = self.seed if self.permutes else None
-            made = copy_pairs(read_own(Path(str(self.cell.answers))), self.own_lessons, seed)
+            made = self.copied()
             (folder / PAIRS_NAME).write_bytes(made.to_bytes())
             meter = self.meters.of()
             meter.judge(len(made.pairs))

@@ -27,19 +27,20 @@ from crlbench.run.subject import Subject, make_sampler
 from crlbench.stages.chain import Workshop
 from crlbench.stages.collect import Completion, Question, sample
 from crlbench.stages.distill import plan_of
+from crlbench.stages.fit_reward import token_pairs
 from crlbench.stages.jury import Jury, pairing_of
 from crlbench.stages.reward import reward_training
 from crlbench.stages.stand_in import PURPOSE, workshop
 from crlbench.stages.supervised import conditions_of
 from crlbench.suite.labels import Ask, Gold
+from crlbench.suite.pairs import HELD_OUT, SPLITS, Pair, held_out
 from crlbench.train.charging import Meter
+from crlbench.train.reward_modeling import RewardTraining
 
 PROBES = 32
 """Prompts that the start model answers."""
 TIMED = 2
 """Iterations of the last stage that are timed (:func:`crlbench.run.execute.calibrate`)."""
-HELD_OUT = 8
-"""Of so many pairs one is held out of a reward model's fit."""
 Row = tuple[int, ...]
 
 
@@ -60,6 +61,8 @@ class Forecaster:
     shop: Workshop
     pairs: dict[str, list[tuple[Row, Row]]] = field(default_factory=dict)
     """Pairs that stages are taken to leave, as rows of tokens."""
+    copied: dict[str, list[Pair]] = field(default_factory=dict)
+    """Pairs of a person's own file that stages will leave."""
 
     def stages(self) -> Iterator[tuple[str, Forecast]]:
         """Each stage by its name, in order."""
@@ -150,6 +153,7 @@ class Forecaster:
                 ((*one.ids, *one.answers[0].ids), (*one.ids, *one.answers[1].ids))
                 for one in lessons
             ]
+            self.copied[stage.name] = shop.copied().pairs
             meter.judge(len(lessons))
             return meter, 0
         each = shop.preference.per_prompt
@@ -183,14 +187,29 @@ class Forecaster:
 
     def _reward(self, stage: Stage) -> tuple[Meter, int]:
         meter = self.shop.meters.of_reward(stage.name)
-        rows = [row for pair in self.pairs[stage.reads("data")] for row in pair]
         config = reward_training(stage.settings, self.shop.seed)
-        fitted = len(rows) // 2 - len(rows) // (2 * HELD_OUT)
-        batches = config.epochs * -(-fitted // config.batch)
+        fitted, held = self._parted(stage, config)
+        batches = config.epochs * -(-len(fitted) // config.batch)
         updates = -(-batches // config.accumulate)
-        meter.fit(rows[: 2 * fitted], epochs=config.epochs, updates=updates)
-        meter.score(rows)
+        meter.fit([row for pair in fitted for row in pair], epochs=config.epochs, updates=updates)
+        for part in (fitted, held):
+            meter.score([row for pair in part for row in pair])
         return meter, 0
+
+    def _parted(
+        self, stage: Stage, config: RewardTraining
+    ) -> tuple[Sequence[tuple[Row, Row]], Sequence[tuple[Row, Row]]]:
+        """Pairs that a reward model is fitted to, and those that are held out: those of a person's
+        own file are known, of others one in so many is."""
+        data = stage.reads("data")
+        if data not in self.copied:
+            pairs = self.pairs[data]
+            count = len(pairs) - len(pairs) // HELD_OUT
+            return pairs[:count], pairs[count:]
+        reader = self.shop.meters.base(stage.name).reader
+        parts = held_out(self.copied[data], config.seed)
+        fitted, held = (token_pairs(parts[n], reader, config.max_tokens) for n in SPLITS)
+        return fitted, held
 
     def _choose(self, stage: Stage) -> tuple[Meter, int]:
         meter, each = self.shop.meters.of(stage.reads("reward")), self.shop.preference.per_prompt

@@ -319,6 +319,26 @@ def test_a_dry_run_counts_the_lines_of_a_file(
     assert not (tmp_path / "runs").exists() and not (tmp_path / "home").exists()
 
 
+@pytest.mark.slow
+def test_a_dry_run_knows_which_lines_a_reward_model_is_fitted_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Lines of one prompt are held out together, so their number is not one in eight."""
+    lines = [
+        {"prompt": f"{prompt}*{prompt}=?", "chosen": str(number), "rejected": f"{number}" * 5}
+        for prompt, count in enumerate([40, 7, 7, 7, 7, 6, 6, 6, 6, 6])
+        for number in range(1, count + 1)
+    ]
+    data = write(tmp_path / "own.jsonl", lines)
+    assert chain(data, tmp_path / "runs", "rlhf", "--dry-run", "--json") == 0
+    foreseen = json.loads(capsys.readouterr().out)["stages"][2]
+    assert chain(data, tmp_path / "runs", "rlhf", "--stage", "rm", "--json") == 0
+    (made,) = json.loads(capsys.readouterr().out)["products"]
+    assert made["facts"]["fitted"] != 98 - 98 // 8
+    for name, charge in (("flops", "flops"), ("read", "read_tokens"), ("updates", "updates")):
+        assert foreseen[name] == made["charges"][charge]
+
+
 @pytest.mark.parametrize(
     ("lines", "recipe", "changed", "code", "message"),
     [
