@@ -28,6 +28,7 @@ from crlbench.pages.frame import budget_ticks, number_ticks, x_axis, y_axis
 from crlbench.pages.svg import BOLD, Scale, color, element, figure, text
 from crlbench.stats.novelty import known_share
 from crlbench.verdict.axes import AxisScore
+from crlbench.verdict.run_curve import full_curve
 from crlbench.verdict.runs import Run
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -168,7 +169,7 @@ def draw_curves(runs: Sequence[Run]) -> str:
 
 
 def compute_lines(runs: Sequence[Run]) -> dict[tuple[str, str], Line]:
-    """The mean learning curve of each task and model.
+    """The mean learning curve of each task and model; a run that failed counts as its score does.
 
     Raises:
         SystemExit: the seeds of one model were measured at different points.
@@ -177,8 +178,8 @@ def compute_lines(runs: Sequence[Run]) -> dict[tuple[str, str], Line]:
     for run in runs:
         record = run.record
         if record.arm == "real":
-            x, y = zip(*((point.x, point.score) for point in record.curve), strict=True)
-            curve = SeedCurve(record.seed.index, x, y, len(x))
+            whole = full_curve(run, run.curve_items())
+            curve = SeedCurve(record.seed.index, whole.x, whole.score, whole.measured)
             seeds[record.task.name, record.subject.slug].append(curve)
     lines = {key: mean_curve(curves) for key, curves in seeds.items()}
     uneven = [" on ".join(reversed(key)) for key, line in lines.items() if not line]
