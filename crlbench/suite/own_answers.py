@@ -7,9 +7,11 @@ the reason, and what to do, before anything runs.
 
 from __future__ import annotations
 
+import io
 import re
 import shlex
 import unicodedata
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,7 +23,7 @@ from crlbench.catalog.retain_panel import Member
 from crlbench.disk import rowfiles
 from crlbench.disk.hashing import sha256_bytes
 from crlbench.disk.reading import Malformed, json_value, read_bytes
-from crlbench.disk.unpacking import BadArchive, decompress
+from crlbench.disk.unpacking import BadArchive, Unzipped, decompress
 from crlbench.errors import ValidationError
 from crlbench.suite.pairs import FIELDS, LEAST_PAIRS, Pair
 
@@ -148,19 +150,22 @@ def read_own(path: Path) -> OwnFile:
 
 
 def content_of(path: Path) -> bytes:
-    """The lines of a file, unpacked where its name ends in ``.zst``.
+    """The lines of a file, unpacked where its name ends in ``.zst`` or ``.gz``.
 
     Raises:
         ValidationError: it is too long or damaged.
         EnvironmentUnfit: it may not be read.
     """
     data = read_bytes(path, MAX_FILE_BYTES)
-    if path.suffix != rowfiles.SUFFIX:
-        return data
     try:
-        return decompress(data, MAX_FILE_BYTES)
-    except BadArchive as error:
+        if path.suffix == rowfiles.SUFFIX:
+            return decompress(data, MAX_FILE_BYTES)
+        if path.suffix == ".gz":
+            with Unzipped(io.BytesIO(data), MAX_FILE_BYTES) as lines:
+                return lines.read()
+    except (BadArchive, EOFError, OSError, zlib.error) as error:
         raise ValidationError(f"{path}: cannot be unpacked: {error}.") from None
+    return data
 
 
 @lru_cache(maxsize=2)
@@ -235,8 +240,8 @@ def refuse_lines(path: Path, problems: Mapping[int, str], total: int) -> None:
     if len(problems) <= NAMED and len(problems) < total:
         script = ";".join(f"{number}d" for number in problems)
         file = shlex.quote(str(path))
-        packed = path.suffix == rowfiles.SUFFIX
-        read = f"zstd -dc {file} | sed '{script}'" if packed else f"sed '{script}' {file}"
+        unpack = {rowfiles.SUFFIX: "zstd -dc", ".gz": "gzip -dc"}.get(path.suffix)
+        read = f"{unpack} {file} | sed '{script}'" if unpack else f"sed '{script}' {file}"
         advice += f", or leave them out: {read} > fewer.jsonl"
     raise ValidationError(
         f"{path}: nothing can be learned from {len(problems)} of its {total} lines.\n"

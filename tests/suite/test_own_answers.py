@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from crlbench.catalog.find import Catalog
 from crlbench.catalog.retain_panel import find_panel
 from crlbench.errors import ValidationError
 from crlbench.suite.own_answers import (
+    MAX_FILE_BYTES,
     MAX_LINE_BYTES,
     Example,
     key_of,
@@ -244,19 +246,37 @@ def test_held_out_pairs_are_about_other_prompts(tmp_path: Path) -> None:
     assert sum(map(len, parts.values())) == 80
 
 
-def test_a_compressed_file_is_the_same_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("suffix", "pack", "unpack"),
+    [(".zst", zstandard.compress, "zstd -dc"), (".gz", gzip.compress, "gzip -dc")],
+)
+def test_a_compressed_file_is_the_same_file(
+    tmp_path: Path, suffix: str, pack: Callable[[bytes], bytes], unpack: str
+) -> None:
     plain = write(tmp_path / "own.jsonl", [GOOD])
-    packed = tmp_path / "own.jsonl.zst"
-    packed.write_bytes(zstandard.compress(plain.read_bytes()))
+    packed = tmp_path / f"own.jsonl{suffix}"
+    packed.write_bytes(pack(plain.read_bytes()))
     assert read_own(packed).sha256 == read_own(plain).sha256
     assert read_own(packed).examples == read_own(plain).examples
     bad = write(tmp_path / "bad.jsonl", [GOOD, GOOD])
-    packed.write_bytes(zstandard.compress(bad.read_bytes()))
-    with pytest.raises(ValidationError, match=rf"zstd -dc {packed} \| sed '2d' > fewer.jsonl"):
+    packed.write_bytes(pack(bad.read_bytes()))
+    with pytest.raises(ValidationError, match=rf"{unpack} {packed} \| sed '2d' > fewer.jsonl"):
         read_own(packed)
     packed.write_bytes(packed.read_bytes()[:-4])
     with pytest.raises(ValidationError, match=f"{packed}: cannot be unpacked"):
         read_own(packed)
+    packed.write_bytes(b"no archive")
+    with pytest.raises(ValidationError, match=f"{packed}: cannot be unpacked"):
+        read_own(packed)
+
+
+@pytest.mark.slow
+def test_a_file_that_unpacks_to_too_much_is_refused(tmp_path: Path) -> None:
+    for suffix, pack in ((".zst", zstandard.compress), (".gz", gzip.compress)):
+        path = tmp_path / f"bomb.jsonl{suffix}"
+        path.write_bytes(pack(bytes(MAX_FILE_BYTES + 1)))
+        with pytest.raises(ValidationError, match="unpacks to more than"):
+            read_own(path)
 
 
 def test_two_frozen_pairs_may_say_the_same(tmp_path: Path) -> None:
