@@ -122,11 +122,10 @@ def make_pool(designs: Sequence[Checkpoints]) -> Pool | str:
     return Pool(tuple(one.name for one in designs), board_squares(np.stack(tables)))
 
 
-def check_board(designs: Sequence[Checkpoints]) -> None:
-    """Whether designs are of one board.
-
+def check_names(designs: Sequence[Checkpoints]) -> None:
+    """
     Raises:
-        ValidationError: two have one name, or they have other tasks.
+        ValidationError: two designs have one name.
     """
     names = [one.name for one in designs]
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -134,6 +133,15 @@ def check_board(designs: Sequence[Checkpoints]) -> None:
         raise ValidationError(
             f"designs {', '.join(twice)}: named twice; a pool counts each design once"
         )
+
+
+def check_board(designs: Sequence[Checkpoints]) -> None:
+    """Whether designs are of one board.
+
+    Raises:
+        ValidationError: two have one name, or they have other tasks.
+    """
+    check_names(designs)
     for one in designs[1:]:
         if one.tasks != designs[0].tasks:
             raise ValidationError(

@@ -38,7 +38,7 @@ import numpy as np
 from crlbench.errors import ValidationError
 from crlbench.stats.checkpoints import Layout, MeanVariance, independent_variance, read_layout
 from crlbench.stats.design_draws import draw_design, seed_variances
-from crlbench.stats.design_pool import Pool, check_board, make_pool
+from crlbench.stats.design_pool import Pool, check_board, check_names, make_pool
 from crlbench.stats.design_widths import add, either_half_width, student_half_width, wider_ends
 from crlbench.stats.intervals import (
     LEVEL,
@@ -149,15 +149,16 @@ def design_mean(
     """The mean of one design.
 
     Args:
-        others: further designs of the same board. The variance of crossed checkpoints is pooled
-            over all designs with the same crossing; alone it is refused.
+        others: further designs of the same board, whose tasks may be others. The variance of
+            crossed checkpoints is pooled over all designs with the same crossing; alone it is
+            refused.
         count, seed: of the bootstrap of one checkpoint.
         level: of the intervals. Where a variance is pooled, at most .95: no more is simulated.
 
     Raises:
-        ValidationError: a name occurs twice, or the tasks are not the same in the same order.
+        ValidationError: a name occurs twice.
     """
-    check_board((design, *others))
+    check_names((design, *others))
     sides, layout = _Sides(design), design.layout
     if layout.plan == "one":
         return _of_one_checkpoint(design, count, seed, level)

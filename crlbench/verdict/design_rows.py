@@ -245,22 +245,15 @@ def _over_checkpoints(
     """What the mean over two checkpoints or more is about, its warning, and the mean."""
     scores = [entry.axes[axis] for entry in counting(axis, group)]
     design, n = design_of(axis, group), min(score.n for score in scores)
-    others = _pooled(axis, group, others)
-    beside = [design_of(axis, other) for other in others]
     by_task = {}
     if design is not None:
         by_task = {
             task: Estimate(float(mean), None, n)
             for task, mean in zip(design.tasks, design.task_means, strict=True)
         }
-    everyone = [group, *others]
-    same_tasks = len({frozenset(one) for each in everyone for one in _task_sets(axis, each)}) == 1
-    if design is None or not same_tasks:
-        # Where tasks count for some checkpoints only, each has the mean over its own tasks.
-        design, beside = _by_headline(axis, group), [_by_headline(axis, one) for one in others]
-    found = design_mean(design, [one for one in beside if one is not None])
+    beside = [_on_counted_tasks(axis, other) for other in _pooled(axis, group, others)]
+    found = design_mean(_on_counted_tasks(axis, group), beside)
     interval = None if found.interval is None else within(found.interval, LIMITS[axis])
-    wider = found.wider if same_tasks else None
     return (
         found.about,
         found.warning,
@@ -268,7 +261,7 @@ def _over_checkpoints(
             axis=axis,
             value=found.value,
             interval=interval,
-            wider=None if wider is None else within(wider, LIMITS[axis]),
+            wider=None if found.wider is None else within(found.wider, LIMITS[axis]),
             n=n,
             by_task=by_task,
             reason=None,
@@ -292,14 +285,17 @@ def _layout(axis: Axis, group: Group) -> Layout:
     return read_layout([entry.checkpoint or "" for entry in counting(axis, group)])
 
 
-def _task_sets(axis: Axis, group: Group) -> Iterator[set[str]]:
-    """Tasks that count in each checkpoint of a row."""
-    return (set(entry.axes[axis].by_task) for entry in counting(axis, group))
+def _on_counted_tasks(axis: Axis, group: Group) -> Design:
+    """The checkpoints of a row on the tasks that count.
 
-
-def _by_headline(axis: Axis, group: Group) -> Design:
-    """The checkpoints of a row, each with its headline as if that were one task."""
+    Where a task counts for some checkpoints only, each has its headline as if that were one task.
+    """
     entries = counting(axis, group)
+    design = design_of(axis, group)
+    if design is not None and all(
+        set(entry.axes[axis].by_task) == set(design.tasks) for entry in entries
+    ):
+        return design
     values = np.array([[[entry.axes[axis].value]] for entry in entries], dtype=np.float64)
     labels = tuple(entry.checkpoint or "" for entry in entries)
     return Design(group.name, labels, ("its tasks",), values, mean_rows)

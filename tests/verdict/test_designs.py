@@ -480,3 +480,13 @@ def test_a_design_on_other_tasks_leaves_independent_checkpoints_their_intervals(
     assert all(row.score.wider is not None for row in before)
     assert [row.score for row in after[:2]] == [row.score for row in before]
     assert after[2].score.interval is not None and after[2].score.wider is None
+
+
+def test_a_crossed_design_on_other_tasks_leaves_the_others_an_interval_over_tasks() -> None:
+    entries = [pretrained(model, one) for model in "abcd" for one in CROSSED]
+    fewer = [pretrained("e", one, tasks=3) for one in CROSSED]
+    alone = design_rows("efficiency", group_entries(entries))
+    beside = design_rows("efficiency", group_entries([*entries, *fewer]))
+    assert all(row.score.wider is not None for row in alone)
+    assert all(row.score.wider is not None for row in beside[:4])
+    assert beside[4].score.interval is not None and beside[4].score.wider is None
