@@ -298,7 +298,7 @@ def starts(stored: Stored) -> str:
         f"Rank correlation of Λ_new with the {' and with the '.join(lines)} "
         f"({len(ranked)} checkpoints). Checkpoints against checkpoints × tasks: "
         f"F({free[0]}, {free[1]}) = {number(float(ratio), 2)}, "
-        f"p {'< .001' if p < 0.001 else f'= {number(p)}'}."
+        f"p {'< .001' if p < 0.001 else f'= {number(p, 3)}'}."
     )
 
 
