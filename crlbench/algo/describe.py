@@ -27,6 +27,7 @@ ROLES = {
     "aggregate": "agg, over tokens",
     "kl": "KL of a token",
     "coefficient": "KL coefficient",
+    "reference": "reference of the KL",
     "critic": "value loss of a token",
     "step": "update",
 }
@@ -71,6 +72,10 @@ def terms(recipe: BaseRecipe) -> list[Term]:
         if name == "coefficient":
             if recipe.kl.place != "none" and recipe.kl.coefficient.part != "Fixed":
                 found.append(_term(role, recipe.kl.coefficient))
+            continue
+        if name == "reference":
+            if recipe.kl.reference.moves:
+                found.append(_term(role, recipe.kl.reference))
             continue
         part = getattr(recipe, name, None)
         if part is None or (name == "kl" and recipe.kl.place == "none"):

@@ -20,6 +20,7 @@ from crlbench.algo.chain import Chain
 from crlbench.algo.kl import Fixed
 from crlbench.algo.part import Part, fit_part, parts_of
 from crlbench.algo.recipe import BaseRecipe
+from crlbench.base.added import is_absent
 from crlbench.errors import UsageError, unknown_name
 
 NONE = "none"
@@ -212,11 +213,13 @@ def changes(base: BaseRecipe, other: BaseRecipe) -> list[tuple[str, str, str]]:
 def part_text(value: Any) -> str:
     """A part, or the value of a field, for people: ``KlInLoss(coefficient=0.04, estimator=K3)``.
 
-    A part inside a part is told by what is not at its default.
+    A part inside a part is told by what is not at its default. A field that was added later and is
+    at its default is left out.
     """
     if not isinstance(value, Part):
         return plain(value)
-    inner = [f"{f.name}={_inner(getattr(value, f.name))}" for f in fields(value) if f.init]
+    told = [(f, getattr(value, f.name)) for f in fields(value) if f.init]
+    inner = [f"{f.name}={_inner(inside)}" for f, inside in told if not is_absent(f, inside)]
     return f"{value.part}({', '.join(inner)})"
 
 

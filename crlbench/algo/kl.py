@@ -1,4 +1,4 @@
-"""KL to the frozen reference: estimators, coefficients, and where the term goes.
+"""KL to a reference policy: estimators, coefficients, and where the term goes.
 
 With d = l - l_ref on tokens sampled from the policy (Schulman 2020): k1 = d, k2 = d^2 / 2,
 k3 = exp(-d) + d - 1. As a reward k1 is unbiased; as a loss k1 has no expected gradient, k2 has
@@ -15,6 +15,8 @@ from torch import Tensor
 
 from crlbench.algo.masked import select
 from crlbench.algo.part import Part
+from crlbench.algo.reference import Reference, Start
+from crlbench.base.added import added_field
 from crlbench.errors import unknown_name
 
 
@@ -182,6 +184,13 @@ class KlTerm(Part, ABC):
         def coefficient(self) -> Coefficient:
             """The weight of the term, constant 0 for :class:`NoKl`."""
 
+        @property
+        def reference(self) -> Reference:
+            """The policy that the term is the distance to; the start where a term says nothing."""
+
+    else:
+        reference = Start()
+
     @property
     @abstractmethod
     def place(self) -> Literal["none", "reward", "loss"]:
@@ -206,10 +215,14 @@ class NoKl(KlTerm):
 
 @dataclass(frozen=True)
 class ReferenceKl(KlTerm):
-    """A KL term with an estimator; ``coefficient`` also takes a number, ``estimator`` a name."""
+    """A KL term with an estimator.
+
+    ``coefficient`` also takes a number, ``estimator`` and ``reference`` a name.
+    """
 
     coefficient: Coefficient
     estimator: KlEstimator
+    reference: Reference = added_field(Start())
 
     def __call__(self, logprobs: Tensor, ref_logprobs: Tensor, mask: Tensor) -> Tensor:
         return self.estimator(select(mask, logprobs), select(mask, ref_logprobs))

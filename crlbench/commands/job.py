@@ -165,12 +165,16 @@ def _check_devices(
     from crlbench.algo.recipe import Recipe
     from crlbench.algo.step import TrustRegion
 
-    moving = isinstance(recipe, PairRecipe) and recipe.reference.moves
-    if settings.strategy == "fsdp" and moving:
-        raise UsageError(
-            f"recipe '{recipe.name}' moves its reference, whose weights every device holds whole: "
-            "--strategy fsdp divides them. Use --strategy ddp, or reference=start."
-        )
+    references = {
+        "reference": isinstance(recipe, PairRecipe) and recipe.reference.moves,
+        "kl.reference": isinstance(recipe, Recipe) and recipe.kl.reference.moves,
+    }
+    for name, moves in references.items():
+        if settings.strategy == "fsdp" and moves:
+            raise UsageError(
+                f"recipe '{recipe.name}' moves its reference, whose weights every device holds "
+                f"whole: --strategy fsdp divides them. Use --strategy ddp, or {name}=start."
+            )
     if isinstance(recipe, Recipe) and isinstance(recipe.step, TrustRegion):
         raise UsageError(
             f"recipe '{recipe.name}' takes trust-region steps, which run on one device. Leave "

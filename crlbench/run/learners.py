@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from crlbench.algo import recipes
 from crlbench.algo.chain import Chain
@@ -37,6 +37,7 @@ from crlbench.seeding import seed_value
 from crlbench.train.charging import Meter
 from crlbench.train.collect import Answers, Collector
 from crlbench.train.distillation import Distillation
+from crlbench.train.frozen import Weights
 from crlbench.train.learner import Learner
 from crlbench.train.lessons import Lesson, LessonStream, blind
 from crlbench.train.module import PolicyOptimization
@@ -48,10 +49,6 @@ from crlbench.train.reward import Scorer
 from crlbench.train.soft_actor_critic import SoftActorCritic
 from crlbench.train.stream import Prompt, PromptStream, Resumable
 from crlbench.train.supervised import SupervisedTuning
-
-Weights = Mapping[str, Tensor]
-"""All that learns, by name: what :meth:`crlbench.train.learner.Learner.learned` gives, and what
-``policy.safetensors`` of a run holds."""
 
 
 @dataclass(frozen=True)
@@ -247,7 +244,9 @@ def _on_rewards(
 ) -> PolicyOptimization:
     wrong = find_wrong_answers(task) if cell.arm == "wrong" else None
     arm = "real" if inputs.is_control else cell.arm
-    return PolicyOptimization(recipe=recipe, arm=arm, wrong=wrong, **settings)
+    reference = None if inputs.reference is inputs.start else inputs.reference
+    settings |= {"recipe": recipe, "reference": reference}
+    return PolicyOptimization(arm=arm, wrong=wrong, **settings)
 
 
 def _on_pairs(

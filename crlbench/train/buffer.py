@@ -29,8 +29,10 @@ class Sampled:
     old: Tensor
     """(B, T) float32 log-probs of the learner."""
     ref: Tensor | None
+    """(B, T) float32 log-probs of the recipe's reference, or None where it has none."""
+    start: Tensor | None
     """(B, T) float32 log-probs of the start model, or None where they were not computed."""
-    values: Tensor | None
+    values: Tensor | None = None
     """(B, T) float32 critic estimates, or None."""
     final_values: Tensor | None = None
     """(B,) float32 critic estimates of the state after the last token, or None."""
@@ -44,21 +46,23 @@ class Sampled:
     def concatenate(parts: Sequence[Sampled]) -> Sampled:
         """All rows of several, in order; the prompts of different parts stay distinct.
 
-        ``ref`` is left out where a part lacks it: the start model is watched only where an interval
-        of the grid ends, while groups of several iterations wait.
+        ``start`` is left out where a part lacks it: the start model is watched only where an
+        interval of the grid ends, while groups of several iterations wait.
 
         Raises:
-            ValueError: some parts have estimates of a critic, and others have not.
+            ValueError: some parts have a reference or estimates of a critic, and others have not.
         """
         old = joined([part.old for part in parts])
-        ref = [part.ref for part in parts if part.ref is not None]
+        start = [part.start for part in parts if part.start is not None]
+        ref = all_or_none("Sampled.ref", [part.ref for part in parts])
         values = all_or_none("Sampled.values", [part.values for part in parts])
         final = all_or_none("Sampled.final_values", [part.final_values for part in parts])
         return Sampled(
             Rollout.concatenate([part.rollout for part in parts]),
             Reward.concatenate([part.reward for part in parts], old.shape[1]),
             old,
-            joined(ref) if len(ref) == len(parts) else None,
+            None if ref is None else joined(ref),
+            joined(start) if len(start) == len(parts) else None,
             None if values is None else joined(values),
             None if final is None else torch.cat(final),
         )

@@ -155,11 +155,11 @@ def _variance(scores: Tensor) -> Tensor:
 
 def reference_kl(sampled: Sampled | None) -> dict[str, Tensor]:
     """KL estimates of the sampling policy and the start model, one per token."""
-    if sampled is None or sampled.ref is None:
+    if sampled is None or sampled.start is None:
         return {name: torch.zeros(0) for name in REFERENCE_KL}
     mask = sampled.rollout.action_mask
-    old, ref = select(mask, sampled.old), select(mask, sampled.ref)
-    return {name: estimator(old, ref)[mask] for name, estimator in REFERENCE_KL.items()}
+    old, start = select(mask, sampled.old), select(mask, sampled.start)
+    return {name: estimator(old, start)[mask] for name, estimator in REFERENCE_KL.items()}
 
 
 def kept_fraction(

@@ -17,7 +17,8 @@ from crlbench.contract.dynamics import mean_stats
 from crlbench.errors import UsageError
 from crlbench.train.buffer import SampleBuffer, Sampled, kept_rows
 from crlbench.train.collect import Collected
-from crlbench.train.learner import FirstOrder, Iteration, Update
+from crlbench.train.frozen import Followed, StartModel, Weights, held
+from crlbench.train.learner import FirstOrder, Iteration, Objective, Step, Update
 from crlbench.train.metrics import clipped_tokens
 from crlbench.train.old_tokens import OldTokens
 from crlbench.train.ranks import whole_weights
@@ -37,18 +38,29 @@ class PolicyOptimization(SamplingLearner):
         *,
         recipe: Recipe,
         update: Update | None = None,
+        reference: Weights | None = None,
         **settings: Any,
     ) -> None:
-        """``settings`` are those of :class:`SamplingLearner`. Without an ``update``, the recipe's
-        rule says which. All ranks hold the same experience."""
+        """``settings`` are those of :class:`SamplingLearner`. All ranks hold the same experience.
+
+        Args:
+            update: None for that of the recipe's rule.
+            reference: weights of the model that the policy carries as its reference; None where
+                that is the model it begins with.
+        """
         super().__init__(update=update or update_of(recipe.step), **settings)
         self.recipe = recipe
         self.kl_coefficient = recipe.kl.coefficient.start
+        rule, first = recipe.kl.reference, StartModel() if reference is None else held(reference)
+        self.reference = Followed(
+            rule, first if rule.moves else StartModel(), is_learner=reference is None
+        )
         self.buffer = SampleBuffer()
         self.shown = Shown()
 
     def training_step(self, batch: PromptBatch, _: int) -> None:
         self.set_learning_rate(batch.iteration)
+        self.reference.begin(batch.iteration, self.conditions.budget.iterations, self.learned)
         with whole_weights(self.learning):
             collected = self.collect(batch)
             sampled = self.keep(collected, batch.iteration)
@@ -79,14 +91,20 @@ class PolicyOptimization(SamplingLearner):
             if not len(rows):
                 return None
             rollout, reward = rollout.rows(rows), reward.rows(rows)
-        watched = self.recipe.needs_reference or self.ends_interval(iteration)
+        reference = self.reference if self.recipe.needs_reference else None
         with self.update.attention():
-            tokens = self.old_tokens.find(rollout, reference=watched, updated=self.updated)
+            tokens = self.old_tokens.find(rollout, reference, watched=self.ends_interval(iteration))
         self.charge_tokens(rollout)
         if self.update.whole_experience:
             self.shown.gap = decoding_gap(rollout, tokens.old)
         sampled = Sampled(
-            rollout, reward, tokens.old, tokens.ref, tokens.values, tokens.final_values
+            rollout,
+            reward,
+            tokens.old,
+            tokens.ref,
+            tokens.start,
+            tokens.values,
+            tokens.final_values,
         )
         self.buffer.add(sampled)
         return sampled
@@ -132,7 +150,7 @@ class PolicyOptimization(SamplingLearner):
             sampled.rollout,
             sampled.reward.outcome,
             sampled.old,
-            sampled.ref if self.recipe.needs_reference else None,
+            sampled.ref,
             sampled.values,
             self.recipe,
             step_rewards=sampled.reward.steps,
@@ -172,6 +190,12 @@ class PolicyOptimization(SamplingLearner):
         rest = rows[~torch.isin(rows, first)]
         if self.meter is not None and len(rest):
             self.meter.read(experience.rollout.rows(rest))
+
+    def advance(self, objective: Objective) -> Step:
+        """One step of the update rule, which a moving reference follows."""
+        done = super().advance(objective)
+        self.reference.follow(self.learned, moved=bool(done.moved))
+        return done
 
     def charge_step(self, minibatch: Experience) -> None:
         """Charge a step on the rows that teach.
@@ -250,10 +274,13 @@ class PolicyOptimization(SamplingLearner):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_save_checkpoint(checkpoint)
         checkpoint["buffer"] = self.buffer.state_dict()
+        checkpoint |= self.reference.state()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_load_checkpoint(checkpoint)
         self.buffer.load_state_dict(checkpoint["buffer"])
+        self.reference.is_learner &= not self.updated
+        self.reference.load(checkpoint)
 
 
 def update_of(rule: step.UpdateRule) -> Update:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from crlbench.algo.kl import Fixed
 from crlbench.algo.recipe import Recipe
+from crlbench.train.frozen import Followed
 from crlbench.train.passes import Passes
 from crlbench.train.ranks import whole_weights
 from crlbench.types import Experience, Rollout
@@ -27,7 +28,9 @@ class Tokens:
     old: Tensor
     """(B, T) float32 log-probs of the learner."""
     ref: Tensor | None
-    """(B, T) float32 log-probs of the start model, where they were asked for."""
+    """(B, T) float32 log-probs of the reference, where they were asked for."""
+    start: Tensor | None
+    """(B, T) float32 log-probs of the start model, where they were found."""
     values: Tensor | None
     """(B, T) float32 critic estimates, with a critic."""
     final_values: Tensor | None
@@ -64,23 +67,42 @@ class OldTokens:
         return not self.needs_pass and (self.float32 and valued or self.deferred)
 
     @torch.no_grad()
-    def find(self, rollout: Rollout, reference: bool, updated: bool) -> Tokens:
+    def find(self, rollout: Rollout, reference: Followed | None, watched: bool) -> Tokens:
         """Everything that is to be known of a rollout.
 
-        A KL in the reward is the difference of two passes. Until the policy is ``updated`` it is
-        the reference, whose pass then stands for both: the KL is exactly 0, where whitening would
-        make a signal of rounding.
+        A KL in the reward is the difference of two passes. While the learner is the reference,
+        one pass of it stands for both: the KL is exactly 0, where whitening would make a signal of
+        rounding.
+
+        Args:
+            reference: what the KL is the distance to; None where nothing asks for it.
+            watched: whether the start model is asked in any case.
         """
         old, values = rollout.behavior_logprobs, rollout.behavior_values
         skips_pass = self.known(rollout)
         if not skips_pass:
             old, values = self.passes.of_learner(rollout)
-        ref = self.passes.of_reference(rollout) if reference else None
-        if skips_pass and self.recipe.kl.place == "reward" and not updated:
-            assert ref is not None
-            old = ref
+        ref = None if reference is None else self._of(reference, rollout)
+        start = ref if reference is not None and reference.is_start else None
+        if watched and start is None:
+            start = self.passes.of_reference(rollout)
+        if skips_pass and self.recipe.kl.place == "reward":
+            assert ref is not None and reference is not None
+            old = ref if reference.is_learner else old
         finals = self.recipe.advantage.needs_final_values
-        return Tokens(old, ref, values, self.passes.final_values(rollout) if finals else None)
+        return Tokens(
+            old, ref, start, values, self.passes.final_values(rollout) if finals else None
+        )
+
+    def _of(self, reference: Followed, rollout: Rollout) -> Tensor:
+        """(B, T) log-probs of a reference."""
+        if reference.is_start:
+            return self.passes.of_reference(rollout)
+        (logprobs,) = self.passes.evaluated(
+            rollout, lambda part: (reference.policy.logprobs(self.passes, part),)
+        )
+        assert logprobs is not None
+        return logprobs
 
     @torch.no_grad()
     def settle(self, experience: Experience, first: Tensor) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from crlbench.algo.pairs.reference import Round
+from crlbench.algo.reference import Round
 from crlbench.base.heap import give_back
 from crlbench.contract.experience import Source
 from crlbench.policy.decode.loop import DrawKey

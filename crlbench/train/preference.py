@@ -15,7 +15,7 @@ from crlbench.algo.pairs.loss import PairLogprobs
 from crlbench.algo.pairs.recipe import PairRecipe
 from crlbench.algo.preference import pair_accuracy
 from crlbench.contract.experience import Source
-from crlbench.train.frozen import FrozenPolicy, HeldWeights, held
+from crlbench.train.frozen import Followed, FrozenPolicy, Weights, held
 from crlbench.train.learner import Objective
 from crlbench.train.lessons import LessonBatch
 from crlbench.train.offline import OfflineLearner
@@ -139,7 +139,7 @@ class PreferenceOptimization(OfflineLearner):
         self,
         *,
         recipe: PairRecipe,
-        reference: Mapping[str, Tensor] | None = None,
+        reference: Weights | None = None,
         **settings: Any,
     ) -> None:
         """``settings`` are those of :class:`OfflineLearner`.
@@ -150,14 +150,12 @@ class PreferenceOptimization(OfflineLearner):
         """
         super().__init__(**settings)
         self.recipe = recipe
-        self.reference: FrozenPolicy = self.start if reference is None else held(reference)
+        first = self.start if reference is None else held(reference)
+        self.reference = Followed(recipe.reference, first)
         self.known = Known.nothing(0)
 
     def begin(self, batch: LessonBatch) -> None:
-        iterations = self.conditions.budget.iterations
-        averaged = self.recipe.reference.kept < 1.0 and not isinstance(self.reference, HeldWeights)
-        if averaged or self.recipe.reference.round_begins(batch.iteration, iterations):
-            self.reference = held(self.learned())
+        self.reference.begin(batch.iteration, self.conditions.budget.iterations, self.learned)
         self.known = Known.nothing(len(batch.rollout.texts))
 
     def objective(self, batch: LessonBatch, rows: Tensor) -> PairObjective:
@@ -167,7 +165,7 @@ class PreferenceOptimization(OfflineLearner):
             rows,
             self.passes,
             self.recipe,
-            self.reference,
+            self.reference.policy,
             self.start,
             self.known,
         )
@@ -187,9 +185,7 @@ class PreferenceOptimization(OfflineLearner):
         assert isinstance(objective, PairObjective)
         self.charge_reference(objective)
         figures = super().step(objective)
-        kept = self.recipe.reference.kept
-        if kept < 1.0 and isinstance(self.reference, HeldWeights):
-            self.reference = self.reference.drawn_to(self.learned(), kept)
+        if self.reference.follow(self.learned):
             # What was known is of the reference before.
             self.known.reference.fill_(math.nan)
         return figures
@@ -202,13 +198,11 @@ class PreferenceOptimization(OfflineLearner):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_save_checkpoint(checkpoint)
-        if self.recipe.reference.moves and isinstance(self.reference, HeldWeights):
-            checkpoint["reference"] = self.reference.weights
+        checkpoint |= self.reference.state()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_load_checkpoint(checkpoint)
-        if "reference" in checkpoint:
-            self.reference = HeldWeights(checkpoint["reference"])
+        self.reference.load(checkpoint)
 
 
 def halves(values: Tensor, preferred: Tensor) -> tuple[Tensor, Tensor]:

@@ -131,9 +131,9 @@ class WatchedLearner(SamplingLearner):
             return None, torch.zeros(0)
         rollout = collected.rollout
         old, _ = self.passes.of_learner(rollout)
-        ref = self.passes.of_reference(rollout) if self.ends_interval(iteration) else None
+        start = self.passes.of_reference(rollout) if self.ends_interval(iteration) else None
         gap = decoding_gap(rollout, old)
-        return Sampled(rollout, collected.reward, old, ref, None), gap
+        return Sampled(rollout, collected.reward, old, None, start), gap
 
     def close(
         self,

@@ -18,9 +18,9 @@ from crlbench.algo.pairs.anchor import Anchor, Nll, NoAnchor
 from crlbench.algo.pairs.loss import ConservativeDpo, Dpo, Ipo, PairLogprobs, PairLoss, RobustDpo
 from crlbench.algo.pairs.pairing import AllOrdered, BestWorst, Pairing, RandomMixed
 from crlbench.algo.pairs.recipe import PairRecipe
-from crlbench.algo.pairs.reference import Ema, Reference, Round, Start
 from crlbench.algo.part import parts_of
 from crlbench.algo.recipe import Recipe, from_config, to_config
+from crlbench.algo.reference import Ema, Reference, Round, Start
 from crlbench.algo.supervised import SequenceNll, SupervisedRecipe, TokenNll
 from crlbench.errors import UsageError
 

@@ -28,7 +28,7 @@ class Updates:
         self.module, self.original, self.seen = module, module.prepare, []
 
     def __call__(self, sampled):
-        now = self.module.old_tokens.find(sampled.rollout, reference=False, updated=True).old
+        now = self.module.old_tokens.find(sampled.rollout, None, watched=False).old
         gap = (now - sampled.old)[sampled.rollout.action_mask].abs().max()
         scores = sampled.reward.score.reshape(-1, 4)
         mixed = (scores.min(1).values < scores.max(1).values).all()

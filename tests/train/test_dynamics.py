@@ -170,7 +170,7 @@ def test_figures_of_a_rollout_by_hand():
     score = torch.tensor([1.0, 0.0, 0.5, 0.5])
     reward = Reward(score, 2 * score, None, None)
     old = torch.full((4, 5), -0.25)
-    kept = Sampled(sampled, reward, old, old - 0.5, None)
+    kept = Sampled(sampled, reward, old, None, start=old - 0.5)
     audit = torch.tensor([1.0, 0.0, 0.0, 0.0])
     gap = torch.tensor([0.125, 0.375])
     figures = RolloutMetrics().of(sampled, reward, kept, None, gap, audit)

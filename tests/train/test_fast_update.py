@@ -43,7 +43,7 @@ def ready(recipe, family="llama", precision="fp32", rows=6, fast=False, **change
     with torch.no_grad():
         for parameter in model.parameters():  # away from the reference, so that the KL counts
             parameter.add_(0.02 * torch.randn(parameter.shape))
-    module.updated = True
+    module.reference.is_learner = False
     module.policy = Policy(model, value_head=critic, reference=start, fast=fast)
     if critic:
         torch.nn.init.normal_(module.policy.value_head.weight, std=0.1)
@@ -215,8 +215,9 @@ def test_a_kl_in_the_reward_is_exactly_zero_until_the_first_update():
     batch = make_batch(PROMPTS, 128)
     rollout = module.collector.sampler.sample(policy, batch, DrawKey(6, "rollout", 0))
     real, found = rollout.completion_mask, []
-    for updated in (False, True):
-        tokens = module.old_tokens.find(rollout, reference=True, updated=updated)
+    for is_learner in (True, False):
+        module.reference.is_learner = is_learner
+        tokens = module.old_tokens.find(rollout, module.reference, watched=False)
         old, ref = tokens.old, tokens.ref
         found.append((old - ref)[real].abs().max())
     assert found[0] == 0 and found[1] < 1e-4

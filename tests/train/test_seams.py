@@ -402,16 +402,19 @@ def test_what_only_some_parts_have_is_not_joined() -> None:
     assert joined_audit is not None and torch.equal(joined_audit, reward.score.repeat(2))
 
     logprobs = bare.behavior_logprobs
-    sampled = Sampled(bare, reward, logprobs, ref=logprobs, values=logprobs)
+    sampled = Sampled(bare, reward, logprobs, ref=logprobs, start=logprobs, values=logprobs)
     with pytest.raises(ValueError, match="Sampled.values: 1 of 2 parts"):
         Sampled.concatenate([sampled, replace(sampled, values=None)])
     with pytest.raises(ValueError, match="Sampled.final_values: 1 of 2 parts"):
         Sampled.concatenate([sampled, replace(sampled, final_values=reward.score)])
     # The start model is watched only where an interval of the grid ends.
-    assert Sampled.concatenate([sampled, replace(sampled, ref=None)]).ref is None
+    assert Sampled.concatenate([sampled, replace(sampled, start=None)]).start is None
+    with pytest.raises(ValueError, match="Sampled.ref: 1 of 2 parts"):
+        Sampled.concatenate([sampled, replace(sampled, ref=None)])
     together = Sampled.concatenate([sampled, sampled])
-    assert together.ref is not None and together.values is not None
-    assert torch.equal(together.ref, logprobs.repeat(2, 1))
+    assert together.values is not None
+    for found in (together.ref, together.start):
+        assert found is not None and torch.equal(found, logprobs.repeat(2, 1))
 
 
 class Fickle:

@@ -11,9 +11,9 @@ from torch import Tensor
 from crlbench.algo.pairs.anchor import Anchor, NoAnchor
 from crlbench.algo.pairs.loss import PairLogprobs, PairLoss
 from crlbench.algo.pairs.pairing import BestWorst, Pairing
-from crlbench.algo.pairs.reference import Reference, Start
 from crlbench.algo.part import Part
 from crlbench.algo.recipe import BaseRecipe
+from crlbench.algo.reference import Reference, Start
 
 
 @dataclass(frozen=True)
