@@ -13,6 +13,7 @@ from typing import Any, Literal
 from crlbench.catalog.find import Catalog
 from crlbench.catalog.frozen import Task
 from crlbench.commands.console import count, note, out
+from crlbench.contract.model_card import ModelCard, read_model_card
 from crlbench.contribute.results.changes import (
     Base,
     base_of,
@@ -188,9 +189,12 @@ class Validation:
         options = self.options
         conditions = load_track(self.catalog, "mini").conditions
         silence = cache(lambda: _silence(options.offline))
+        others = [*_readable(self.catalog)]
         for subject in models:
             note(options, f"{subject.folder.name}...")
-            report = examine(subject.folder, conditions, options.home, silence, options.full)
+            report = examine(
+                subject.folder, conditions, options.home, silence, options.full, others
+            )
             self._add_trial(subject, report)
 
     def _add_trial(self, subject: Subject, report: Any) -> None:
@@ -206,6 +210,15 @@ def _silence(offline: bool) -> str:
         return "the hub was not asked (--offline)"
     hub = ask_hub(offline)
     return "" if hub.state == "answers" else f"the hub does not answer ({hub.detail})"
+
+
+def _readable(catalog: Catalog) -> Iterator[ModelCard]:
+    """The entries of a catalogue that can be read; the report on the others says why not."""
+    for entry in catalog.entries("model").values():
+        try:
+            yield read_model_card(entry.path)
+        except CrlbenchError:
+            continue
 
 
 def _loadable(folders: Iterable[Path]) -> Iterator[Task]:

@@ -15,8 +15,8 @@ from transformers import AutoConfig
 
 from crlbench import cli
 from crlbench.catalog.find import Catalog
-from crlbench.contract.model_card import DialogueCard
-from crlbench.contribute.models.examine import MEANINGS, check_dialogue
+from crlbench.contract.model_card import DialogueCard, ModelCard
+from crlbench.contribute.models.examine import MEANINGS, check_dialogue, check_distinct
 from crlbench.policy.weights.load import Reader
 from crlbench.policy.weights.served import toy
 from tests.support.checkpoints import ascii_tokenizer
@@ -78,6 +78,38 @@ def test_a_dialogue_is_read_as_the_entry_states() -> None:
     assert found(user="fork", tool="append") == [
         "dialogue.user is 'fork', and a third turn is found to 'append'"
     ]
+
+
+def test_weights_of_another_entry_are_named_and_so_is_what_differs() -> None:
+    card = Catalog().load_model("tiny-llama")
+
+    def said(other: ModelCard) -> str:
+        return check_distinct(SimpleNamespace(card=card, others=[card, other])).warning or ""
+
+    again = card.model_copy(update={"slug": "my-llama", "display_name": "Mine"})
+    assert said(again) == (
+        "model 'my-llama' has the same weights. Nothing that decides a run differs: take 'my-llama'"
+    )
+    framed = again.model_copy(update={"frame": "plain", "dtype": "bfloat16"})
+    assert "They differ in frame, dtype: say in display_name" in said(framed)
+    renamed = {f"{name}-2": digest for name, digest in card.weights_sha256.items()}
+    assert said(again.model_copy(update={"weights_sha256": renamed}))
+    design = Catalog().load_model("tiny2-llama")
+    nested = design.model_copy(update={"checkpoints": {"i7o0": card.weights_sha256}})
+    assert "model 'tiny2-llama' has the same weights" in said(nested)
+    assert not said(design)
+
+
+@pytest.mark.parametrize(("other", "same"), [("unpinned", False), ("b" * 40, False), ("a" * 40, True)])
+def test_entries_of_one_repository_are_told_by_their_commits(other: str, same: bool) -> None:
+    hub = Catalog().load_model("smollm2-135m-instruct")
+
+    def at(slug: str, revision: str) -> ModelCard:
+        source = hub.source.model_copy(update={"revision": revision})
+        return hub.model_copy(update={"slug": slug, "source": source, "weights_sha256": {}})
+
+    found = check_distinct(SimpleNamespace(card=at("x", "a" * 40), others=[at("y", other)]))
+    assert bool(found.warning) == same
 
 
 @pytest.mark.slow

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from crlbench.contract.conditions import Conditions
-from crlbench.contract.model_card import CONTEXT_FIELDS, read_model_card
+from crlbench.contract.model_card import CONTEXT_FIELDS, ModelCard, read_model_card
 from crlbench.contribute.models.draft import HINTS, open_fields
 from crlbench.contribute.models.subject import Absent, Subject
 from crlbench.disk.names import FROZEN
@@ -48,6 +48,41 @@ def check_weights(subject: Subject) -> Finding:
         return Finding(skipped="the entry states no digests: its commit pins the weights")
     names = [name for name in card.weights_sha256 if (folder / name).exists()]
     return Finding(figures={"files": len(names)} | figures)
+
+
+READ_OTHERWISE = (
+    *("frame", "context", "dtype", "quantisation", "adapter", "stop_tokens", "chat_template"),
+    *("dialogue", "calls", "side_sha256"),
+)
+"""Fields by which entries with the same weights may be two models."""
+
+
+def check_distinct(subject: Subject) -> Finding:
+    """No other entry has its weights: on a board one model would be two."""
+    card, mine = subject.card, set(_weights_of(subject.card))
+    others = [one for one in subject.others if one.slug != card.slug]
+    twins = [one for one in others if mine & set(_weights_of(one))]
+    if not twins:
+        return Finding(figures={"compared with": len(others)})
+    twin = min(twins, key=lambda one: one.slug)
+    apart = [name for name in READ_OTHERWISE if getattr(card, name) != getattr(twin, name)]
+    said = (
+        f"They differ in {', '.join(apart)}: say in display_name what this one is"
+        if apart
+        else f"Nothing that decides a run differs: take '{twin.slug}'"
+    )
+    return Finding(warning=f"model '{twin.slug}' has the same weights. {said}")
+
+
+def _weights_of(card: ModelCard) -> Iterator[tuple[str, ...]]:
+    """What tells the weights of each checkpoint of an entry: their digests, or who pins them."""
+    for digests in (card.weights_sha256, *card.checkpoints.values()):
+        if digests:
+            yield tuple(sorted(digests.values()))
+    if card.source.hf_id and card.pinned:
+        yield card.source.hf_id.lower(), card.revision, card.source.gguf_file or ""
+    if card.source.kind == "package":
+        yield (card.revision,)
 
 
 def check_config(subject: Subject) -> Finding:
@@ -224,6 +259,7 @@ CHECKS: dict[str, Callable[[Subject], Finding]] = {
     "filled-in": check_filled_in,
     "hub": check_hub,
     "weights": check_weights,
+    "distinct": check_distinct,
     "config": check_config,
     "parameters": check_parameters,
     "context": check_context,
@@ -244,6 +280,7 @@ MEANINGS = {
     REVISION: "a commit or digests pin the weights",
     "hub": "the hub has that commit, with these files",
     "weights": "the files that are here have their digests",
+    "distinct": "no other entry has its weights",
     "config": "[config] is what the checkpoint's config.json says",
     "parameters": "the architecture has as many parameters as stated",
     "context": "the architecture allows the context",
@@ -266,6 +303,7 @@ def examine(
     home: Path | None,
     silence: Callable[[], str] = lambda: "",
     full: bool = False,
+    others: Sequence[ModelCard] = (),
 ) -> Report:
     """The report on ``models/<slug>.toml``.
 
@@ -274,6 +312,7 @@ def examine(
         home: CRLBENCH_HOME, where fetched and converted models are.
         silence: says why the hub is not to be asked; "" where it may be.
         full: load the weights too and sample from them.
+        others: entries that this one must not repeat.
     """
     start = time.perf_counter()
     effort = "full" if full else "default"
@@ -288,7 +327,7 @@ def examine(
         broken = Outcome(ENTRY, MEANINGS[ENTRY], "broken", (str(error),), seconds=seconds)
         rest = [_not_run(rule, "the file is broken: see above") for rule in rules[1:]]
         return Report(path.stem, "", effort, (broken, *rest), "model")
-    subject = Subject(card, home, silence)
+    subject = Subject(card, home, silence, others)
     checks: Mapping[str, Callable[[Subject], Finding]] = CHECKS | {
         ENTRY: lambda subject: Finding(),
         REVISION: _revision,

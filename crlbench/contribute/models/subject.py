@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +31,8 @@ class Subject:
     home: Path | None
     silence: Callable[[], str]
     """Says why the hub is not asked; "" where it may be."""
+    others: Sequence[ModelCard] = ()
+    """Entries that it is compared with."""
 
     @cached_property
     def weights(self) -> Path:
