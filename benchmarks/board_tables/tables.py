@@ -21,6 +21,7 @@ from crlbench.verdict.board import Board
 from crlbench.verdict.design_pairs import DesignPair
 from crlbench.verdict.design_rows import DesignRow
 from crlbench.verdict.entry import Entry
+from crlbench.verdict.entry_novelty import EntryNovelty
 from crlbench.verdict.ranking import AxisRanking
 from crlbench.verdict.runs import Run
 
@@ -160,13 +161,29 @@ def efficiency(stored: Stored) -> str:
             span(row.score.wider) or "–",
             number(entry.lam.value if entry else None),
             _share_new(entry),
-            number(novelty.lam_strict if novelty else None),
+            _strict(novelty),
             number(entry.mode.net.value if entry and entry.mode else None),
             number(entry.placebo.lam.value if entry and entry.placebo else None),
         ])
     heads = ("tier", "design", "checkpoints", "Λ_new", "on similar tasks", "Λ, all items", "new",
-             "Λ_new, strict", "Taught", "Λ, placebo")
-    return f"{table(heads, rows)}\n\n{_scope(ranking)}"
+             "strict", "Taught", "Λ, placebo")
+    text = (
+        "Strict: Λ_new on items that are right in at most one of 32 start draws, against Λ_new on "
+        "all new items of the same tasks, and how many tasks have 64 such items. "
+    )
+    return f"{table(heads, rows)}\n\n{text}{_scope(ranking)}"
+
+
+def _strict(novelty: EntryNovelty | None) -> str:
+    """Λ_new by the stricter definition and by the plain one, on the tasks that have both."""
+    if novelty is None:
+        return "–"
+    both = [(part.lam_strict, part.lam_new) for part in novelty.tasks.values()]
+    parts = [(strict, new) for strict, new in both if strict is not None and new is not None]
+    if not parts:
+        return "–"
+    strict, plain = (fmean(one) for one in zip(*parts, strict=True))
+    return f"{number(strict)} against {number(plain)} ({len(parts)} of {len(novelty.tasks)})"
 
 
 def by_task(stored: Stored) -> str:
