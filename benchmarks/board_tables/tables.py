@@ -291,7 +291,13 @@ def axes(stored: Stored) -> str:
          "–" if one.rho is None else "yes" if abs(one.rho) < 0.8 else "**no**"]
         for one in found
     ]
-    return table(("axes", "rank correlation", "rows", "below .8"), rows)
+    alike = [f"{one.first} and {one.second}" for one in found if one.one]
+    said = (
+        f"Axes that order these rows as one would: {listed(alike)}. Unrelated axes come above .8 "
+        "by chance, in 4 % of boards of five rows and in 1 % of boards of eight."
+        if alike else "No two axes order these rows as one would."
+    )  # fmt: skip
+    return f"{table(('axes', 'rank correlation', 'rows', 'below .8'), rows)}\n\n{said}"
 
 
 def starts(stored: Stored) -> str:
