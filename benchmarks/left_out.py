@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from crlbench.catalog import frozen
+from crlbench.catalog.code import load_code
 from crlbench.catalog.find import Catalog
 from crlbench.errors import CrlbenchError
 from crlbench.reward.equivalence import judgeable
@@ -35,7 +35,7 @@ def left_out(problems: Iterable[Problem]) -> Iterator[Problem]:
 
 def main() -> int:
     options = _options()
-    code = frozen.load_code(Catalog().find("task", options.task).path / "task.py")
+    code = load_code(Catalog().find("task", options.task).path / "task.py")
     source = external.source_of(code)
     assert source is not None
     if options.folder is None:

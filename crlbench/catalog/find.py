@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Literal
 
 from crlbench.catalog.checkpoint import gguf_card, hub_card, local_card
-from crlbench.catalog.frozen import PACKAGE, Task, has_rows
+from crlbench.catalog.code import PACKAGE
+from crlbench.catalog.frozen import Task, has_rows
 from crlbench.contract.fields import CHECKPOINT, HUB_ID
 from crlbench.contract.model_card import ModelCard, read_model_card
 from crlbench.contract.task_card import TaskCard, read_task_card

@@ -6,74 +6,27 @@ verifier is first used, and then exactly the bytes whose digest was checked.
 
 from __future__ import annotations
 
-import ast
 import copy
-import hashlib
-import io
-import os
-import sys
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
-from typing import Any, TypedDict, get_origin, get_type_hints
+from typing import Any
 
+from crlbench.catalog.code import entry_point, load_code, rewritten_code, verifier_digest
+from crlbench.catalog.rows import Row, parse_rows, read_rows
 from crlbench.contract.task_card import TaskCard, read_task_card
-from crlbench.disk import line_ends, reading, rowfiles, switches
-from crlbench.disk.names import CODE, FROZEN
-from crlbench.disk.reading import Malformed, json_value
+from crlbench.disk import line_ends, rowfiles, switches
+from crlbench.disk.names import FROZEN
 from crlbench.disk.seal import is_sealed
-from crlbench.disk.unpacking import BadArchive
-from crlbench.errors import CrlbenchError, EnvironmentUnfit, ValidationError, unknown_name
+from crlbench.errors import EnvironmentUnfit, ValidationError, unknown_name
 from crlbench.reward.declared import check_fields
 from crlbench.reward.env import Environment
 from crlbench.reward.extract import last_line
 from crlbench.reward.limited import bounded, limited
 
-PACKAGE = Path(__file__).resolve().parents[1]
-BUILDING = (
-    "crlbench.reward.splits",
-    "crlbench.reward.starts",
-    "crlbench.reward.published",
-    "crlbench.reward.word_problems",
-    "crlbench.reward.bfcl_rows",
-    "crlbench.seeding",
-)
-"""Modules that make rows and score nothing: digested with the generator, not the verifier."""
-
-
 ANSWER_OF = "answer_of"
 """Optional function of a task's code: a completion to its canonical form."""
-
-
-class Message(TypedDict):
-    """One turn of a prompt."""
-
-    role: str
-    content: str
-
-
-class Row(TypedDict):
-    """One line of a split file."""
-
-    id: str
-    """``<split>-<five digits>``."""
-    messages: list[Message]
-    answer: str
-    """The gold completion itself."""
-    level: int
-    template: int
-    key: str
-    """Semantic key: rows with one key are the same problem."""
-    meta: dict[str, Any]
-
-
-def kinds_of(form: type) -> dict[str, type]:
-    """The fields of a typed dictionary with what JSON makes of them."""
-    return {name: get_origin(kind) or kind for name, kind in get_type_hints(form).items()}
-
-
-FIELDS = kinds_of(Row)
 
 
 class Task:
@@ -320,121 +273,6 @@ def _advice(folder: Path, files: str) -> str:
     )
 
 
-def read_rows(path: Path, advice: str = "") -> bytes:
-    """The content of a split file, in whichever form it stands; raises as :func:`read_bytes`."""
-    place = rowfiles.standing(path)
-    data = read_bytes(place, advice)
-    if place == path:
-        return data
-    try:
-        return rowfiles.unpacked(data)
-    except BadArchive as error:
-        raise ValidationError(f"{place}: cannot be unpacked: {error}. {advice}".strip()) from None
-
-
-def read_bytes(path: Path, advice: str = "") -> bytes:
-    """A file's bytes; a missing or unreadable file is a :class:`ValidationError`."""
-    if not os.path.exists(path):
-        raise ValidationError(f"{path}: the file is missing. {advice}".strip())
-    try:
-        return reading.read_bytes(path, rowfiles.MAX_ROWS_BYTES)
-    except CrlbenchError as error:
-        raise ValidationError(f"{error}. {advice}".strip()) from None
-
-
-def parse_rows(data: bytes, path: Path) -> list[Row]:
-    """The rows of a JSON-lines file; a bad line is named by file, line and field."""
-    return parse_lines(data, path, FIELDS)
-
-
-def parse_lines(data: bytes, path: Path, fields: dict[str, type]) -> list[Any]:
-    """The objects of a JSON-lines file that hold exactly ``fields``, ids unique, messages sound."""
-    rows: list[Any] = []
-    numbers: dict[str, int] = {}
-    for number, line in enumerate(io.BytesIO(data or b"\n"), start=1):
-        row = _parse_line(line.removesuffix(b"\n"), f"{path}:{number}", fields)
-        if row["id"] in numbers:
-            raise ValidationError(
-                f"{path}:{number}: field id: '{row['id']}' is already used on line"
-                f" {numbers[row['id']]}."
-            )
-        numbers[row["id"]] = number
-        rows.append(row)
-    return rows
-
-
-def _parse_line(line: bytes, where: str, fields: dict[str, type]) -> dict[str, Any]:
-    try:
-        row = json_value(line)
-    except Malformed as error:
-        raise ValidationError(f"{where}: {error}.") from None
-    if not isinstance(row, dict):
-        raise ValidationError(f"{where}: must be a JSON object, is {_kind_of(row)}.")
-    for field, kind in fields.items():
-        if field not in row:
-            raise ValidationError(f"{where}: field {field}: is missing.")
-        if type(row[field]) is not kind:
-            expected = _NAMES[kind]
-            raise ValidationError(
-                f"{where}: field {field}: must be {expected}, is {_kind_of(row[field])}."
-            )
-    if len(row) > len(fields):
-        unknown = sorted(row.keys() - fields.keys())
-        raise ValidationError(
-            f"{where}: field {unknown[0]}: is unknown. Known: {', '.join(fields)}."
-        )
-    _check_messages(row["messages"], where)
-    return row
-
-
-_NAMES = {str: "a string", int: "a whole number", list: "a list", dict: "an object"}
-_NAMES_OF_JSON = {**_NAMES, bool: "true or false", float: "a number", type(None): "null"}
-ROLES = ("system", "user", "assistant")
-
-
-def _kind_of(value: Any) -> str:
-    return _NAMES_OF_JSON[type(value)]
-
-
-def _check_messages(messages: list[Any], where: str) -> None:
-    """Raise a :class:`ValidationError` naming the first message that is malformed."""
-    for i, message in enumerate(messages):
-        if fault := _message_fault(message):
-            raise ValidationError(f"{where}: field messages.{i}{fault}")
-    if not messages or messages[-1]["role"] != "user":
-        raise ValidationError(f"{where}: field messages: must end with a user message.")
-
-
-def _message_fault(message: Any) -> str:
-    """What is wrong with a message, to be read after its place; "" where it is sound."""
-    if not isinstance(message, dict) or message.keys() != {"role", "content"}:
-        return ": must be an object with role and content."
-    if message["role"] not in ROLES:
-        return f".role: {message['role']!r} is not allowed; allowed: {', '.join(ROLES)}."
-    if not isinstance(message["content"], str):
-        return ".content: must be a string."
-    return ""
-
-
-def load_code(path: Path) -> types.ModuleType:
-    """The module at ``path``, executed under a name that only this path has.
-
-    Raises :class:`ValidationError` when it cannot be read or executed.
-    """
-    source = read_bytes(path)
-    unique = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:12]
-    module = types.ModuleType(f"crlbench_task_{unique}")
-    module.__file__ = str(path)
-    sys.modules[module.__name__] = module
-    try:
-        exec(compile(source, str(path), "exec"), module.__dict__)
-    except Exception as error:
-        raise ValidationError(
-            f"{path}: the code cannot be loaded: {type(error).__name__}: {error}."
-        ) from error
-    return module
-
-
 ENVIRONMENT = "ENVIRONMENT"
 """Name of the environment in a task's code."""
 
@@ -457,96 +295,3 @@ def environment_of(module: types.ModuleType) -> Environment:
     except ValidationError as error:
         raise ValidationError(f"{module.__file__}: {error}") from error
     return limited(found)
-
-
-def entry_point(module: types.ModuleType, name: str) -> Callable[..., Any]:
-    """A function of a task's code, by name."""
-    function = getattr(module, name, None)
-    if not callable(function):
-        raise ValidationError(f"{module.__file__}: defines no function '{name}'.")
-    return function
-
-
-def verifier_digest(task_file: Path, *, marks: bool = True) -> str:
-    """SHA-256 over the task's code and the crlbench.reward sources its verifier uses.
-
-    ``marks``: whether a byte order mark counts; the ends of lines never do.
-    """
-    used = [name for name in _imports(task_file) if name not in BUILDING]
-    return _sources_digest(task_file, used, marks)
-
-
-def rewritten_code(
-    task_file: Path, sha256: str, digest: Callable[..., str] = verifier_digest
-) -> str:
-    """What :func:`line_ends.rewritten` says of the source that a byte order mark changed.
-
-    ``digest``: that of the verifier, or of the generator.
-    """
-    for path in (task_file, *map(_module_file, _imports(task_file))):
-        data = read_bytes(path)
-        if data.startswith(line_ends.BOM):
-            return line_ends.rewritten_so_that(
-                path, data, lambda text: digest(task_file, marks=False) == sha256
-            )
-    return ""
-
-
-def generator_digest(task_file: Path, *, marks: bool = True) -> str:
-    """SHA-256 over the task's code and the crlbench sources that build its rows."""
-    used = [name for name in _imports(task_file) if name in BUILDING]
-    return _sources_digest(task_file, used, marks)
-
-
-def _sources_digest(task_file: Path, modules: Iterable[str], marks: bool = True) -> str:
-    files = {CODE: task_file} | {name: _module_file(name) for name in modules}
-    sources = {name: _normalise(path, marks) for name, path in files.items()}
-    lines = [
-        f"{name} {hashlib.sha256(source).hexdigest()}\n" for name, source in sorted(sources.items())
-    ]
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
-
-
-def _normalise(path: Path, marks: bool) -> bytes:
-    source = read_bytes(path)
-    return source.replace(b"\r\n", b"\n") if marks else line_ends.plain(source)
-
-
-def _module_file(name: str) -> Path:
-    return PACKAGE.joinpath(*name.split(".")[1:]).with_suffix(".py")
-
-
-def _imports(task_file: Path) -> list[str]:
-    """The modules of crlbench that a file imports, and those that these import in turn."""
-    modules: set[str] = set()
-    waiting = [task_file]
-    while waiting:
-        path = waiting.pop()
-        for name in _direct_imports(path):
-            if name not in modules and _module_file(name).is_file():
-                modules.add(name)
-                waiting.append(_module_file(name))
-    return sorted(modules - {"crlbench.errors"})
-
-
-def _direct_imports(path: Path) -> frozenset[str]:
-    try:
-        return _imported(read_bytes(path))
-    except SyntaxError as error:
-        raise ValidationError(f"{path}:{error.lineno}: not valid Python: {error.msg}.") from None
-    except (ValueError, RecursionError, MemoryError) as error:
-        raise ValidationError(
-            f"{path}: not valid Python: {error or type(error).__name__}."
-        ) from None
-
-
-@lru_cache(maxsize=256)
-def _imported(source: bytes) -> frozenset[str]:
-    """The names below crlbench that a source imports; most tasks share the modules they use."""
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-        elif isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-    return frozenset(name for name in names if name.startswith("crlbench."))

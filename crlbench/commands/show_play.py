@@ -10,7 +10,8 @@ from crlbench.errors import UsageError, unknown_name
 
 if TYPE_CHECKING:
     from crlbench.catalog.find import Catalog
-    from crlbench.catalog.frozen import Row, Task
+    from crlbench.catalog.frozen import Task
+    from crlbench.catalog.rows import Row
     from crlbench.reward.env import Message, Turn
 
 

@@ -8,7 +8,8 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from crlbench.catalog.frozen import ANSWER_OF, Row, Task, checked_code, read_bytes
+from crlbench.catalog.frozen import ANSWER_OF, Task, checked_code
+from crlbench.catalog.rows import Row, read_bytes
 from crlbench.confine.room import Code, Limits, Room, Stopped, foreign
 from crlbench.disk.rowfiles import MAX_ROWS_BYTES
 from crlbench.errors import EnvironmentUnfit, ValidationError

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from crlbench.catalog.frozen import Message, Task
+from crlbench.catalog.frozen import Task
+from crlbench.catalog.rows import Message
 from crlbench.errors import ValidationError
 from crlbench.policy.text.chat import render
 from crlbench.policy.weights.load import Reader

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from crlbench.catalog.frozen import Row, Task
+from crlbench.catalog.frozen import Task
+from crlbench.catalog.rows import Row
 from crlbench.contract.conditions import PROTOCOL
 from crlbench.play.loop import play
 from crlbench.play.record import Described, describe, sayings

@@ -17,7 +17,8 @@ from typing import Any
 
 from crlbench.catalog.fetch import model_dir
 from crlbench.catalog.find import Catalog
-from crlbench.catalog.frozen import Task, read_bytes
+from crlbench.catalog.frozen import Task
+from crlbench.catalog.rows import read_bytes
 from crlbench.contract.conditions import PROTOCOL, Conditions, Sampling
 from crlbench.contract.sizes import DECODE_ROWS
 from crlbench.contract.task_card import NullScores, SplitCard, TaskCard

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from crlbench.catalog.frozen import Row, Task
+from crlbench.catalog.frozen import Task
+from crlbench.catalog.rows import Row
 from crlbench.contract.model_card import ModelCard
 from crlbench.policy.text.chat import token_text
 from crlbench.policy.weights.load import Reader

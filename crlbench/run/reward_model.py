@@ -7,7 +7,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from crlbench.catalog.frozen import Row, Task
+from crlbench.catalog.frozen import Task
+from crlbench.catalog.rows import Row
 from crlbench.errors import ValidationError
 from crlbench.policy.weights.load import Reader
 from crlbench.policy.weights.reward_model import (

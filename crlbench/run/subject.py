@@ -13,8 +13,9 @@ from functools import lru_cache
 from torch import nn
 
 from crlbench.catalog.find import Catalog
-from crlbench.catalog.frozen import Row, Task
+from crlbench.catalog.frozen import Task
 from crlbench.catalog.retain_panel import Panel, find_panel
+from crlbench.catalog.rows import Row
 from crlbench.confine.task import ConfinedTask
 from crlbench.contract.conditions import Conditions
 from crlbench.contract.model_card import ModelCard

@@ -10,7 +10,8 @@ from collections import defaultdict
 
 import numpy as np
 
-from crlbench.catalog.frozen import Row, Task
+from crlbench.catalog.frozen import Task
+from crlbench.catalog.rows import Row
 from crlbench.errors import ValidationError
 from crlbench.run.subject import scorer_of, uid_of
 from crlbench.seeding import derive

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from crlbench.algo.pairs.pairing import Pairing
-from crlbench.catalog.frozen import Row, Task
+from crlbench.catalog.frozen import Task
+from crlbench.catalog.rows import Row
 from crlbench.contract.charges import Group
 from crlbench.contract.ledger import Ledger
 from crlbench.contract.sizes import decode_rows

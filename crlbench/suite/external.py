@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from crlbench.catalog import frozen
+from crlbench.catalog.code import entry_point, load_code
 from crlbench.catalog.find import Catalog
 from crlbench.contract.card import validate_card
 from crlbench.contract.task_card import DataSource, TaskCard
@@ -92,7 +93,7 @@ def fetch_task(
                 echo(f"{name}: already in {target}, every file verified.")
                 return target
             files = _sources(source, task, source_dir, offline, echo)
-            splits = split_files(frozen.load_code(folder / task.card.generator.module), files)
+            splits = split_files(load_code(folder / task.card.generator.module), files)
             _check_splits(task.card, splits, folder)
             _replace(target, splits, files)
             echo(f"{name}: {len(splits)} splits, in {target}")
@@ -133,7 +134,7 @@ def split_rows(
 
     ``files`` are the uncompressed files of its source by name, for an external task.
     """
-    build = frozen.entry_point(code, "build")
+    build = entry_point(code, "build")
     name, version = code.CARD["name"], code.CARD["version"]
     rows = {}
     for split in split_names(code):

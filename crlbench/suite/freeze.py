@@ -17,7 +17,9 @@ from typing import Any, get_args
 from crlbench import seeding
 from crlbench.base.addition import sum_in_order
 from crlbench.catalog import frozen
+from crlbench.catalog.code import entry_point, generator_digest, load_code, verifier_digest
 from crlbench.catalog.find import Catalog
+from crlbench.catalog.rows import parse_rows, read_bytes, read_rows
 from crlbench.contract.card import validate_card
 from crlbench.contract.fields import TaskKind
 from crlbench.contract.task_card import DataSource, TaskCard, unknown_kind
@@ -99,7 +101,7 @@ def freeze_raised(
         return card, "a draft changes freely"
     _, candidate = regenerate(folder, source_dir, old.card.version)
     decision = versions.judge(folder, old, candidate)
-    before = frozen.read_bytes(folder / CODE)
+    before = read_bytes(folder / CODE)
     versions.set_version(folder, versions.raise_version(old.card.version, decision.level))
     try:
         card = freeze(folder, source_dir=source_dir, against=against, allow=allow)
@@ -146,7 +148,7 @@ def regenerate(
     The split files of an external task are made from ``source_dir``, else from the dataset's
     files of an earlier fetch. ``version`` stands in for the one that the code states.
     """
-    code = frozen.load_code(folder / CODE)
+    code = load_code(folder / CODE)
     facts = _facts(code)
     if version is not None:
         facts = code.CARD = {**facts, "version": version}
@@ -156,7 +158,7 @@ def regenerate(
     rows = external.split_rows(code, sources)
     files = {f"{split}.jsonl": external.lines(rows[split]) for split in rows}
     for name, data in files.items():
-        frozen.parse_rows(data, folder / name)
+        parse_rows(data, folder / name)
     files |= pairs.pair_files(code, sources)
     paying = learned.reward_model_of(code, folder)
     content = {
@@ -165,7 +167,7 @@ def regenerate(
         "generator": {
             "module": CODE,
             "seed": 0,
-            "sha256": frozen.generator_digest(folder / CODE),
+            "sha256": generator_digest(folder / CODE),
         },
         "source": source and source.model_dump(exclude_none=True),
         "verifier": {
@@ -173,7 +175,7 @@ def regenerate(
             "audit": "audit",
             "reward_range": [0.0, 1.0],
             "partial_credit": bool(getattr(code, "PARTIAL_CREDIT", False)),
-            "sha256": frozen.verifier_digest(folder / CODE),
+            "sha256": verifier_digest(folder / CODE),
             **({"steps": True} if getattr(code, "STEPS", False) else {}),
         },
         "environment": _environment(code),
@@ -268,7 +270,7 @@ def _split_facts(
     data: bytes,
     paying: learned.RewardFacts | None,
 ) -> dict[str, Any]:
-    verify, name = frozen.entry_point(code, "verify"), code.CARD["name"]
+    verify, name = entry_point(code, "verify"), code.CARD["name"]
     answers, kind = [row["answer"] for row in rows], _kind(code)
     if kind == "environment":
         verify = bounded(verify)
@@ -331,7 +333,7 @@ def _nulls(
         return policies.null_scores(frozen.environment_of(code), answers, played, name)
     said = code.CARD.get("golds", True)
     texts = [] if said else require_null_texts(getattr(code, "NULL_TEXTS", ()), code.__file__)
-    pay = partial(outcomes, frozen.entry_point(code, "verify"), task=name)
+    pay = partial(outcomes, entry_point(code, "verify"), task=name)
     return null_scores(pay, rows, name, texts, heavy)
 
 
@@ -358,7 +360,7 @@ def _differences(path: Path, expected: bytes, form: Path) -> Iterator[str]:
     if not place.exists():
         yield f"{form}: the file is missing"
         return
-    content = frozen.read_rows(path)
+    content = read_rows(path)
     if content == expected:
         if place != form:
             yield f"{place}: its {len(expected)} bytes belong in {form.name}"

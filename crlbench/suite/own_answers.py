@@ -18,8 +18,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from crlbench.catalog.frozen import Message, Task
+from crlbench.catalog.frozen import Task
 from crlbench.catalog.retain_panel import Member
+from crlbench.catalog.rows import Message
 from crlbench.disk import rowfiles
 from crlbench.disk.hashing import sha256_bytes
 from crlbench.disk.reading import Malformed, json_value, read_bytes

@@ -12,15 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
-from crlbench.catalog.frozen import (
-    Message,
-    Task,
-    entry_point,
-    fetch_command,
-    kinds_of,
-    parse_lines,
-    read_rows,
-)
+from crlbench.catalog.code import entry_point
+from crlbench.catalog.frozen import Task, fetch_command
+from crlbench.catalog.rows import Message, kinds_of, parse_lines, read_rows
 from crlbench.contract.task_card import PairsCard, TaskCard
 from crlbench.disk import line_ends, rowfiles
 from crlbench.disk.hashing import sha256_bytes

@@ -8,7 +8,8 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from crlbench.catalog.frozen import ENVIRONMENT, entry_point, environment_of
+from crlbench.catalog.code import entry_point
+from crlbench.catalog.frozen import ENVIRONMENT, environment_of
 from crlbench.errors import ValidationError
 from crlbench.reward.checked import opened, taken
 from crlbench.reward.declared import check_start

@@ -7,6 +7,7 @@ was not is as good on both. Whoever asks chooses the salt, so that nobody can ha
 from __future__ import annotations
 
 from crlbench.catalog import frozen
+from crlbench.catalog.code import load_code
 from crlbench.errors import UsageError
 from crlbench.suite.external import split_rows
 
@@ -35,7 +36,7 @@ def twin_of(task: frozen.Task, salt: int) -> frozen.Task:
             f"task '{task.name}': its items come from a dataset and not from a generator, so that "
             "there is no fresh twin of it."
         )
-    code = frozen.load_code(frozen.checked_code(task))
+    code = load_code(frozen.checked_code(task))
     code.CARD = {**code.CARD, "version": f"{_FRESH + salt}.0.0"}
     old_keys = {row["key"] for split in task.card.splits for row in task.rows(split)}
     rows_by_split = split_rows(code, only=[split for split in SPLITS if split in task.card.splits])

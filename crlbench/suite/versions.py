@@ -19,7 +19,8 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
-from crlbench.catalog.frozen import read_bytes, verifier_digest
+from crlbench.catalog.code import verifier_digest
+from crlbench.catalog.rows import read_bytes
 from crlbench.contract.card import validate_card
 from crlbench.contract.conditions import leaves
 from crlbench.contract.task_card import TaskCard

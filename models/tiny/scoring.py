@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from crlbench import seeding
-from crlbench.catalog.frozen import read_rows
+from crlbench.catalog.rows import read_rows
 from crlbench.reward.score import outcomes
 
 MAX_NEW_TOKENS = 24

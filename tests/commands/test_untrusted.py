@@ -24,8 +24,8 @@ from crlbench import cli
 from crlbench.algo import recipes
 from crlbench.catalog import packages
 from crlbench.catalog.find import Catalog
-from crlbench.catalog.frozen import parse_rows
 from crlbench.catalog.retain_panel import parse_text
+from crlbench.catalog.rows import parse_rows
 from crlbench.commands.settings import resolve
 from crlbench.contract import attempts
 from crlbench.contract.card import validate_card

@@ -20,11 +20,13 @@ from crlbench import cli
 from crlbench.catalog import frozen
 from crlbench.catalog.find import Catalog
 from crlbench.catalog.frozen import Task
+from crlbench.catalog.rows import read_rows
 from crlbench.confine import room, services
 from crlbench.confine.room import Code, Limits, Room, Stopped
 from crlbench.confine.task import ConfinedTask, facts_of, judge_of
 from crlbench.errors import EnvironmentUnfit, ValidationError
 from crlbench.reward.score import Score, outcomes
+from crlbench.suite import external, freeze, twin
 from crlbench.suite.gauntlet.examine import examine
 from tests.support.confined import PLACES, attacking, frozen_again
 
@@ -215,7 +217,8 @@ def test_without_confinement_nothing_runs_and_the_static_rules_do(
     target = tmp_path / "tasks" / "letters"
     shutil.copytree(Catalog().find("task", "letters").path, target)
     loaded: list[Path] = []
-    monkeypatch.setattr(frozen, "load_code", loaded.append)
+    for module in (frozen, freeze, external, twin):
+        monkeypatch.setattr(module, "load_code", loaded.append)
     assert validated(target) == 6
     printed = capsys.readouterr().out
     assert re.search("^  not run +mutants ", printed, re.MULTILINE)
@@ -258,7 +261,7 @@ def test_an_honest_task_gets_the_report_it_got_in_this_process(name: str) -> Non
                 pairs = list(zip(said, answers, strict=True))
                 assert [there(*pair) for pair in pairs] == [here(*pair) for pair in pairs]
         assert [confined.gold(row) for row in rows] == [plain.gold(row) for row in rows]
-        assert confined.ask("lines", "id") == frozen.read_rows(folder / "id.jsonl")
+        assert confined.ask("lines", "id") == read_rows(folder / "id.jsonl")
         with pytest.raises(AssertionError, match="not loaded here"):
             _ = confined.code
 

@@ -56,7 +56,7 @@ def test_a_malformed_row_is_named(change, words, tmp_path, capsys):
 
 def test_a_row_whose_own_answer_is_refused_is_named(tmp_path, capsys):
     def change(folder: Path, frozen: dict[str, Any]) -> None:
-        from crlbench.catalog.frozen import verifier_digest
+        from crlbench.catalog.code import verifier_digest
 
         code = (folder / "task.py").read_text()
         (folder / "task.py").write_text(

@@ -106,7 +106,7 @@ ROWS = 12
 
 
 def _catalogue(folder: Path) -> None:
-    from crlbench.catalog.frozen import read_rows
+    from crlbench.catalog.rows import read_rows
     from crlbench.disk.toml import dump_toml, read_toml
 
     target = folder / "tasks" / "judged"

@@ -100,7 +100,9 @@ def test_weights_of_another_entry_are_named_and_so_is_what_differs() -> None:
     assert not said(design)
 
 
-@pytest.mark.parametrize(("other", "same"), [("unpinned", False), ("b" * 40, False), ("a" * 40, True)])
+@pytest.mark.parametrize(
+    ("other", "same"), [("unpinned", False), ("b" * 40, False), ("a" * 40, True)]
+)
 def test_entries_of_one_repository_are_told_by_their_commits(other: str, same: bool) -> None:
     hub = Catalog().load_model("smollm2-135m-instruct")
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from crlbench.catalog.frozen import load_code
+from crlbench.catalog.code import load_code
 from crlbench.reward.code_reply import ASKED, defines, program_in, with_before
 from crlbench.reward.code_reply_audit import behind_header, read_program, top_level_names
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from crlbench.catalog import frozen
+from crlbench.catalog.code import _imports
 
 ROOT = Path(__file__).parents[2]
 SHA256 = """
@@ -65,7 +65,7 @@ def _track_tasks() -> set[str]:
 def _sources() -> set[str]:
     """Paths of the tracks' task code and of the modules that its digests hold."""
     codes = [ROOT / "tasks" / task / "task.py" for task in _track_tasks()]
-    modules = {module for code in codes for module in frozen._imports(code)}
+    modules = {module for code in codes for module in _imports(code)}
     files = {*codes, *(ROOT / (module.replace(".", "/") + ".py") for module in modules)}
     return {path.relative_to(ROOT).as_posix() for path in files}
 

@@ -14,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crlbench import cli
-from crlbench.catalog import frozen
+from crlbench.catalog import code, frozen
+from crlbench.catalog.code import generator_digest, load_code, verifier_digest
+from crlbench.catalog.rows import read_bytes
 from crlbench.contract.task_card import read_task_card
 from crlbench.errors import UsageError, ValidationError
 from crlbench.reward import splits, starts
@@ -60,7 +62,7 @@ def test_the_usual_sizes_give_the_usual_rows() -> None:
 @pytest.mark.parametrize("task", ["addition", "key-value", "list-ops"])
 def test_a_frozen_task_keeps_its_rows(task: str) -> None:
     folder = ROOT / "tasks" / task
-    code = frozen.load_code(folder / "task.py")
+    code = load_code(folder / "task.py")
     version = code.CARD["version"]
     for split in ("hard", "format", "train_fixed"):
         rng = freeze_rng(task, version, split)
@@ -229,13 +231,13 @@ def test_the_module_counts_for_the_generator_of_tasks_that_import_it_alone(
     usual = ROOT / "tasks" / "letters" / "task.py"
 
     def digests(path: Path) -> tuple[str, str]:
-        return frozen.verifier_digest(path), frozen.generator_digest(path)
+        return verifier_digest(path), generator_digest(path)
 
     before = digests(own), digests(usual)
     source = Path(starts.__file__)
-    read = frozen.read_bytes
+    read = read_bytes
     monkeypatch.setattr(
-        frozen, "read_bytes", lambda p, *a: read(p, *a) + b"# x\n" * (Path(p) == source)
+        code, "read_bytes", lambda p, *a: read(p, *a) + b"# x\n" * (Path(p) == source)
     )
     after = digests(own), digests(usual)
     assert after[1] == before[1]

@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 from crlbench.base import wording
-from crlbench.catalog.frozen import load_code
+from crlbench.catalog.code import load_code
 from crlbench.pages import words
 from crlbench.site import tasks
 from crlbench.site.pages import whole

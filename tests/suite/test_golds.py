@@ -8,8 +8,9 @@ from typing import Any, get_args
 import pytest
 
 from crlbench import cli
+from crlbench.catalog.code import verifier_digest
 from crlbench.catalog.find import Catalog
-from crlbench.catalog.frozen import Task, verifier_digest
+from crlbench.catalog.frozen import Task
 from crlbench.contract.fields import TaskKind
 from crlbench.doctor.preflight import check_golds
 from crlbench.errors import ValidationError

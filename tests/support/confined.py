@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from crlbench.catalog import frozen
+from crlbench.catalog.code import generator_digest, verifier_digest
 from crlbench.catalog.find import Catalog
 from crlbench.contract.task_card import read_task_card
 
@@ -21,8 +21,8 @@ def frozen_again(folder: Path) -> None:
     """Let ``frozen.toml`` state the digests of the code as it is now; rows stay."""
     card, path = read_task_card(folder / "frozen.toml"), folder / "task.py"
     text = (folder / "frozen.toml").read_text()
-    text = text.replace(card.verifier.sha256, frozen.verifier_digest(path))
-    text = text.replace(card.generator.sha256, frozen.generator_digest(path))
+    text = text.replace(card.verifier.sha256, verifier_digest(path))
+    text = text.replace(card.generator.sha256, generator_digest(path))
     (folder / "frozen.toml").write_text(text)
 
 

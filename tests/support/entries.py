@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from crlbench.catalog.frozen import read_rows
+from crlbench.catalog.rows import read_rows
 from crlbench.disk import rowfiles
 from crlbench.disk.toml import dump_toml
 

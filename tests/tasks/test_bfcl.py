@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from crlbench.catalog.frozen import Row, Task
+from crlbench.catalog.frozen import Task
+from crlbench.catalog.rows import Row
 from tests.support.external_data import fetched, needs_data
 
 pytestmark = needs_data

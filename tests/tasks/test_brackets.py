@@ -7,7 +7,7 @@ import re
 import pytest
 
 from crlbench.catalog.find import Catalog
-from crlbench.catalog.frozen import Row
+from crlbench.catalog.rows import Row
 
 TASK = Catalog().load_task("brackets")
 SPLITS = ["train", "train_fixed", "id", "hard", "format"]

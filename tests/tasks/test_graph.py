@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from crlbench.catalog.find import Catalog
-from crlbench.catalog.frozen import Row
+from crlbench.catalog.rows import Row
 
 TASK = Catalog().load_task("graph")
 REACH, DISTANCE = "b,c,f", "c=2,f=1,h=3"

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from crlbench.catalog.frozen import Row, Task
+from crlbench.catalog.frozen import Task
+from crlbench.catalog.rows import Row
 from tests.support.external_data import DATA, fetched, needs_data
 
 pytestmark = needs_data

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from crlbench.catalog import frozen
+from crlbench.catalog.code import load_code
 from crlbench.catalog.find import Catalog
 from crlbench.suite import external, pairs
 from crlbench.suite.gauntlet.code import source_problems
 
 FOLDER = Path(__file__).parents[2] / "tasks" / "harmless"
-CODE = frozen.load_code(FOLDER / "task.py")
+CODE = load_code(FOLDER / "task.py")
 DATA = os.environ.get("CRLBENCH_DATA")
 
 

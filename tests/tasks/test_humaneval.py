@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from crlbench.catalog.frozen import load_code
+from crlbench.catalog.code import load_code
 from crlbench.suite.external import split_rows
 
 FOLDER = Path(__file__).parents[2] / "tasks" / "humaneval"

@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 
 from crlbench.catalog.find import Catalog
-from crlbench.catalog.frozen import Row
+from crlbench.catalog.rows import Row
 
 TASK = Catalog().load_task("knights")
 GOLD = "Ann=k;Ben=n;Cal=k"

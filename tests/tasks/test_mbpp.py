@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from crlbench.catalog.frozen import load_code
+from crlbench.catalog.code import load_code
 from crlbench.reward.code_reply import ASKED, program_in
 from crlbench.reward.code_reply_audit import read_program
 from crlbench.suite.external import split_rows

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crlbench.catalog.frozen import load_code
+from crlbench.catalog.code import load_code
 from crlbench.reward.env import Call, Position, Said, canonical, read_start, transcript
 from crlbench.reward.playing import open_episode, take_turn
 from crlbench.reward.splits import SPLITS, freeze_rng

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from crlbench.catalog.find import Catalog
-from crlbench.catalog.frozen import Message
+from crlbench.catalog.rows import Message
 from crlbench.errors import CrlbenchError
 
 SPLITS = ("id", "hard")

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from crlbench import seeding
-from crlbench.catalog.frozen import Row, Task, environment_of
+from crlbench.catalog.frozen import Task, environment_of
+from crlbench.catalog.rows import Row
 from crlbench.confine import questions
 from crlbench.confine.room import Room
 from crlbench.confine.task import ConfinedTask

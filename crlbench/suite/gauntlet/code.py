@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from crlbench import seeding
-from crlbench.catalog import frozen
+from crlbench.catalog.code import generator_digest
 from crlbench.catalog.frozen import Task
+from crlbench.catalog.rows import read_bytes
 from crlbench.disk.hashing import sha256_bytes
 from crlbench.suite.gauntlet.asking import Level, ask, digests_elsewhere, effort_of, make
 from crlbench.suite.gauntlet.items import fence_of
@@ -45,7 +46,7 @@ def check_source(task: Task, level: Level = "full") -> Finding:
     """task.py uses no clock, file, network, address, global generator or changeable state, and
     forms no seed by addition."""
     path = task.folder / task.card.generator.module
-    spots = source_problems(frozen.read_bytes(path).decode())
+    spots = source_problems(read_bytes(path).decode())
     return Finding([f"{path}:{line}: {problem}" for line, problem in spots])
 
 
@@ -230,7 +231,7 @@ def check_regeneration(task: Task, level: Level = "full") -> Finding:
         splits = tuple(task.card.splits)
     frozen_digests = {split: task.card.splits[split].sha256 for split in splits}
     finding = Finding(figures={"splits": len(splits)})
-    digest = frozen.generator_digest(task.folder / task.card.generator.module)
+    digest = generator_digest(task.folder / task.card.generator.module)
     if digest != task.card.generator.sha256:
         finding.problems.append(
             f"the sources that make the rows have sha256 {digest}, frozen.toml says"

@@ -16,7 +16,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from crlbench.catalog.frozen import Row, Task
+from crlbench.catalog.frozen import Task
+from crlbench.catalog.rows import Row
 from crlbench.reward.splits import PLANS
 from crlbench.suite.gauntlet.asking import Level, draw_rows
 from crlbench.suite.gauntlet.report import Finding

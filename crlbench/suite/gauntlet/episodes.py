@@ -10,7 +10,8 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from crlbench.catalog.frozen import Row, Task
+from crlbench.catalog.frozen import Task
+from crlbench.catalog.rows import Row
 from crlbench.errors import ValidationError
 from crlbench.reward.declared import check_start
 from crlbench.reward.policies import texts_of

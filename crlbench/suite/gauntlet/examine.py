@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from crlbench.catalog import frozen
-from crlbench.catalog.frozen import Row, Task
+from crlbench.catalog.code import generator_digest, rewritten_code, verifier_digest
+from crlbench.catalog.frozen import Task
+from crlbench.catalog.rows import Row, parse_rows, read_bytes, read_rows
 from crlbench.confine.room import Code
 from crlbench.confine.task import ConfinedTask, facts_of, judge_of
 from crlbench.contract.task_card import TaskCard, read_task_card
@@ -118,7 +120,7 @@ def examine(
     if digests:
         return _unreadable(folder, effort, [*problems, *digests], start, card)
     path = folder / card.generator.module
-    confined = Code(frozen.read_bytes(path), path)
+    confined = Code(read_bytes(path), path)
     try:
         problems += _code_problems(card, confined)
         if problems:
@@ -166,7 +168,7 @@ def _file_problems(card: TaskCard, folder: Path) -> Iterator[str]:
             yield f"{folder / FROZEN}: field splits.{name}: is unknown. Known: {SPLITS}"
         try:
             path = rowfiles.standing(place / split.file)
-            data = frozen.read_rows(place / split.file)
+            data = read_rows(place / split.file)
         except CrlbenchError as error:
             yield str(error)
             continue
@@ -196,7 +198,7 @@ def _is_pairs(card: TaskCard, name: str) -> bool:
 def _line_problems(data: bytes, path: Path, split: str, levels: tuple[int, ...]) -> Iterator[str]:
     """Malformed lines, then rows that name another split, level or template than there is."""
     try:
-        rows = frozen.parse_rows(data, path)
+        rows = parse_rows(data, path)
     except ValidationError as error:
         yield str(error)
         return
@@ -216,19 +218,19 @@ def _digest_problems(card: TaskCard, folder: Path) -> Iterator[str]:
     """Why the code may not run: its sources are not those that the card was frozen with."""
     path = folder / card.generator.module
     try:
-        sha256 = frozen.verifier_digest(path)
+        sha256 = verifier_digest(path)
         if sha256 != card.verifier.sha256:
             yield (
                 f"{path}: the verifier changed since the task was frozen: its sources have sha256"
                 f" {sha256}, frozen.toml says {card.verifier.sha256}."
-                f" {frozen.rewritten_code(path, card.verifier.sha256)}"
+                f" {rewritten_code(path, card.verifier.sha256)}"
             ).removesuffix(". ")
-        sha256 = frozen.generator_digest(path)
+        sha256 = generator_digest(path)
         if sha256 != card.generator.sha256:
             yield (
                 f"{path}: the sources that make the rows have sha256 {sha256}, frozen.toml says"
                 f" {card.generator.sha256}."
-                f" {frozen.rewritten_code(path, card.generator.sha256, frozen.generator_digest)}"
+                f" {rewritten_code(path, card.generator.sha256, generator_digest)}"
             ).removesuffix(". ")
     except CrlbenchError as error:
         yield str(error)
@@ -278,7 +280,7 @@ def _readable(card: TaskCard, folder: Path, split: str) -> list[tuple[str, Row]]
     file = frozen.rows_folder(card, folder) / card.splits[split].file
     try:
         path = rowfiles.standing(file)
-        rows = frozen.parse_rows(frozen.read_rows(file), path)
+        rows = parse_rows(read_rows(file), path)
     except CrlbenchError:
         return []
     return [(f"{path}:{line}", row) for line, row in enumerate(rows, start=1)]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from crlbench.catalog.frozen import Row, Task
+from crlbench.catalog.frozen import Task
+from crlbench.catalog.rows import Row
 from crlbench.reward.splits import (
     FORMAT_TEMPLATES,
     PARENTS,

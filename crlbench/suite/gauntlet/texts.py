@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from crlbench import seeding
-from crlbench.catalog.frozen import Row
+from crlbench.catalog.rows import Row
 from crlbench.reward.extract import squeeze
 
 RANDOM_TEXTS = 300

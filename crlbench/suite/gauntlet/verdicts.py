@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
-from crlbench.catalog.frozen import ANSWER_OF, Row, Task
+from crlbench.catalog.frozen import ANSWER_OF, Task
+from crlbench.catalog.rows import Row
 from crlbench.confine.room import Stopped
 from crlbench.errors import ValidationError
 from crlbench.reward.score import outcomes

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from crlbench.catalog.find import Catalog
-from crlbench.catalog.frozen import parse_rows, read_rows
 from crlbench.catalog.retain_panel import load_panel
+from crlbench.catalog.rows import parse_rows, read_rows
 from crlbench.commands import list_rows, show
 from crlbench.commands.settings import resolve
 from crlbench.commands.study_file import changed, read_grid, read_study_file
