@@ -68,7 +68,7 @@ def run(options: Namespace) -> int:
     from crlbench.contract.retractions import tombstone
     from crlbench.contribute.results.changes import base_of
     from crlbench.proof.entry import homes_of
-    from crlbench.verdict.census import retractions_of
+    from crlbench.verdict.archive import retractions_of
     from crlbench.verdict.runs import load_runs
 
     if (line := tombstone(Path(options.result))) is not None:

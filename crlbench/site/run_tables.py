@@ -9,7 +9,7 @@ from crlbench.pages.table import Column, Row, Table, rows_of
 from crlbench.site.source import StoredBoard
 from crlbench.site.tables import WHERE, Subject, pick, where
 from crlbench.stats.measures import Constants
-from crlbench.verdict.census import vanished
+from crlbench.verdict.cells import vanished
 from crlbench.verdict.entry import Entry
 from crlbench.verdict.run_measures import RunMeasure, measure_task
 from crlbench.verdict.runs import Run

@@ -33,9 +33,9 @@ from crlbench.site.pairs import Pairs
 from crlbench.site.repository import Repository
 from crlbench.site.shelf import Shelf
 from crlbench.site.techniques import rate_words
+from crlbench.verdict.archive import Archive
 from crlbench.verdict.badges import read_badges
 from crlbench.verdict.board import Board, summarise_board
-from crlbench.verdict.census import Archive
 from crlbench.verdict.entry import Entry
 from crlbench.verdict.resources import known_track
 from crlbench.verdict.runs import Run, Runs, load_runs

@@ -23,6 +23,7 @@ from crlbench.stats.correlations import Correlation, correlations
 from crlbench.stats.intervals import LEVEL, REPLICATES, ROOT_SEED
 from crlbench.stats.swaps import SWAP_SEED
 from crlbench.stats.tiers import ALPHA
+from crlbench.verdict.archive import Archive
 from crlbench.verdict.axes import (
     AXES,
     AXIS_SIGNS,
@@ -38,7 +39,7 @@ from crlbench.verdict.axes import (
     Generalization,
 )
 from crlbench.verdict.board_conditions import board_tasks, same_conditions
-from crlbench.verdict.census import Archive, Standing
+from crlbench.verdict.census import Standing
 from crlbench.verdict.charged import ranks_charged
 from crlbench.verdict.design_ranking import DesignRanking, draw_lines, rank_designs
 from crlbench.verdict.design_rows import ranks_new

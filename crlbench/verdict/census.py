@@ -15,31 +15,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal
 
 from crlbench.contract.arms import CONTROL_SEEDS, CONTROLS, PAID_BY_TASK, Arm
-from crlbench.contract.attempts import DECLARED_SEEDS, LEDGER_NAME, plan_hash
+from crlbench.contract.attempts import DECLARED_SEEDS, LEDGER_NAME
 from crlbench.contract.model_card import UNPINNED
-from crlbench.contract.records import SCORE_DROP, Status, Subject
-from crlbench.contract.retractions import (
-    Retraction,
-    concerning,
-    leaderboard_above,
-    read_retractions,
-)
-from crlbench.disk.names import PLAN_NAME
-from crlbench.disk.packed import PACKED
+from crlbench.contract.records import Subject
 from crlbench.stats.intervals import MIN_SEEDS_TOGETHER
-from crlbench.verdict.attempts import Attempts, Key, check_declared, key_of, read_attempts
-from crlbench.verdict.badges import read_badges
-from crlbench.verdict.protocols import rules_of
-from crlbench.verdict.runs import Run, Runs
+from crlbench.verdict.archive import Archive
+from crlbench.verdict.attempts import Attempts
+from crlbench.verdict.cells import (
+    cell_name,
+    cell_of,
+    counts_as_failed,
+    failure,
+    list_names,
+    name_cells,
+    vanished_run,
+)
+from crlbench.verdict.runs import Run
 
 PROVISIONAL_SEEDS, RANKED_SEEDS = DECLARED_SEEDS[:2]
-VANISHED = "vanished"
-"""``status.rule`` of a run that left no record."""
 
 SHOWS: Mapping[Arm, str] = {
     "placebo": "any reward would have brought",
@@ -100,7 +96,7 @@ class Census:
         return standing, (
             *why,
             f"{len(self.waiting)} added runs count once they are replayed: "
-            f"{_list_names(self.waiting)}.",
+            f"{list_names(self.waiting)}.",
         )
 
     def _standing(self) -> tuple[Standing, tuple[str, ...]]:
@@ -171,163 +167,11 @@ class Census:
             one = len(self.missing) == 1
             obstacles.append(
                 f"{len(self.missing)} {'run' if one else 'runs'} missing (the same command makes "
-                f"{'it' if one else 'them'}): {_list_names(self.missing)}."
+                f"{'it' if one else 'them'}): {list_names(self.missing)}."
             )
         if self.absent:
-            obstacles.append(f"Tasks of the track without a run: {_list_names(self.absent)}.")
+            obstacles.append(f"Tasks of the track without a run: {list_names(self.absent)}.")
         return (*obstacles, *self.doubts)
-
-
-def _list_names(names: Sequence[str], most: int = 6) -> str:
-    rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + rest
-
-
-class Archive:
-    """The plans and ledgers of loaded runs, each read once.
-
-    Raises:
-        ValidationError: a ledger is damaged, or a record is not one of its plan or ledger; or the
-            retractions of the leaderboard are.
-    """
-
-    def __init__(self, runs: Runs) -> None:
-        self._runs = runs
-        self._retractions: dict[Path, tuple[Retraction, ...]] = {}
-        self._attempts: dict[Path, Attempts | None] = {}
-        self._settled: dict[Path, Attempts | None] = {}
-        self._controls: dict[tuple[str, str, str], list[Run]] = {}
-        self._folders: dict[Path, Path | None] = {}
-        for run in runs:
-            if run.arm in CONTROLS:
-                self._controls.setdefault((run.model, run.recipe, run.arm), []).append(run)
-
-    def plan(self, run: Run) -> dict[str, Any]:
-        """The plan above a run; empty without one."""
-        return self._runs.plan_of(run)
-
-    def attempts(self, run: Run) -> Attempts | None:
-        """What the ledger above a run says; None without one."""
-        folder = self._folder(run)
-        if folder is None:
-            return None
-        if folder not in self._attempts:
-            self._attempts[folder] = read_attempts(folder)
-        return self._attempts[folder]
-
-    def settled(self, run: Run) -> Attempts | None:
-        """What the ledger above a run says up to the last plan whose runs count.
-
-        In a submitted entry that has badges, what a later plan adds counts once it has them too.
-        """
-        attempts, folder = self.attempts(run), self._folder(run)
-        if attempts is None or folder is None or not (folder / PACKED).is_file():
-            return attempts
-        if folder not in self._settled:
-            self._settled[folder] = self._keep_verified(folder, attempts)
-        return self._settled[folder]
-
-    def _keep_verified(self, folder: Path, attempts: Attempts) -> Attempts:
-        later = range(1, len(attempts.declared))
-        badges = read_badges(folder) if later else None
-        if badges is None or not badges.lines:
-            return attempts
-        for number in later:
-            if not badges.cover(self._inside[folder], attempts.added_by(number)):
-                return attempts.until(number)
-        return attempts
-
-    def counted(self, runs: Iterable[Run]) -> list[Run]:
-        """Those that do not wait."""
-        return [run for run in runs if not self.waits(run)]
-
-    def waits(self, run: Run) -> bool:
-        """Whether a run was added to an entry with badges, and is not verified yet."""
-        settled = self.settled(run)
-        if settled is None or settled is self.attempts(run):
-            return False
-        task, arm, index = key_of(run)
-        return index >= settled.planned.get((task, arm), 0)
-
-    def controls(self, run: Run, arm: Arm) -> list[Run]:
-        """All runs of a control arm of a run's entry."""
-        return self._controls.get((run.model, run.recipe, arm), [])
-
-    def retracted(self, run: Run) -> tuple[str, ...]:
-        """What was taken back of a run's entry, in sentences; only submitted entries can be."""
-        folder = self._folder(run)
-        if folder is None or not (folder / PACKED).is_file():
-            return ()
-        if (leaderboard := leaderboard_above(folder)) is None:
-            return ()
-        if leaderboard not in self._retractions:
-            self._retractions[leaderboard] = read_retractions(leaderboard)
-        inside = [inner.record.record_id for inner in self._inside.get(folder, [])]
-        name = "/".join(folder.absolute().parts[-3:])
-        retractions = concerning(self._retractions[leaderboard], name, inside)
-        return tuple(line.sentence(len(inside)) for line in retractions)
-
-    def uncontrolled(self, tasks: Mapping[str, Sequence[Run]]) -> dict[Arm, tuple[str, ...]]:
-        """By control arm the cells of an entry that a rank needs and that are not stored.
-
-        Args:
-            tasks: the entry's real runs by task, one or more of each.
-        """
-        lacking: dict[Arm, list[str]] = {}
-        for task, (run, *_) in sorted(tasks.items()):
-            for arm in rules_of(run.record).needed:
-                stored = {
-                    control.record.seed.index
-                    for control in self.controls(run, arm)
-                    if control.record.task.name == task
-                    and control.record.status.state != "partial"
-                    and not self.waits(control)
-                }
-                lacking.setdefault(arm, []).extend(
-                    cell_name(task, index) for index in range(CONTROL_SEEDS) if index not in stored
-                )
-        return {arm: tuple(cells) for arm, cells in lacking.items()}
-
-    def check(self, runs: Iterable[Run]) -> None:
-        """Refuse runs that their ledger, or without one their plan, does not know."""
-        for run in runs:
-            attempts, folder = self.attempts(run), self._folder(run)
-            if attempts is not None:
-                attempts.check([run])
-            elif folder is not None and (plan := self.plan(run)):
-                check_declared(run, (plan_hash(plan),), folder / PLAN_NAME)
-
-    @cached_property
-    def _inside(self) -> dict[Path | None, list[Run]]:
-        """All runs by the folder of their plan and ledger."""
-        by_folder: dict[Path | None, list[Run]] = {}
-        for run in self._runs:
-            by_folder.setdefault(self._folder(run), []).append(run)
-        return by_folder
-
-    def _folder(self, run: Run) -> Path | None:
-        if run.folder == self._runs.folder:
-            return None
-        place = run.folder.parent
-        if place not in self._folders:
-            self._folders[place] = self._find_folder(place)
-        return self._folders[place]
-
-    def _find_folder(self, place: Path) -> Path | None:
-        """The nearest folder above with a plan or a ledger, seen from a folder of seeds."""
-        within = place.relative_to(self._runs.folder)
-        for parent in (within, *within.parents):
-            folder = self._runs.folder / parent
-            if parent.as_posix() in self._runs.plans or (folder / LEDGER_NAME).is_file():
-                return folder
-        return None
-
-
-def retractions_of(runs: Runs) -> list[tuple[str, str]]:
-    """What was taken back of entries: ``<model>@<revision>/<recipe>`` and a sentence, each once."""
-    archive = Archive(runs)
-    lines = [(f"{run.model}/{run.recipe}", line) for run in runs for line in archive.retracted(run)]
-    return list(dict.fromkeys(lines))
 
 
 def take_census(runs: Sequence[Run], board: Iterable[str], archive: Archive) -> Census:
@@ -366,14 +210,14 @@ def take_census(runs: Sequence[Run], board: Iterable[str], archive: Archive) -> 
         failed=tuple(failure(run) for run in counted if counts_as_failed(run)),
         vanished=tuple(cell_name(*key) for key in vanished_cells),
         missing=tuple(cell_name(*key) for key in missing),
-        partial=tuple(_cell(run) for run in partial),
+        partial=tuple(cell_of(run) for run in partial),
         absent=tuple(sorted(set(board) - set(tasks))),
         doubts=_doubts(attempts, [*runs, *control]),
         uncontrolled=archive.uncontrolled(tasks) if arm == "real" else {},
         unrankable=_unrankable(runs[0].record.subject),
         extended=settled is not None and any(e.ended for e in settled.extensions(arm)),
         retracted=archive.retracted(runs[0]),
-        waiting=tuple(map(_cell, waiting)),
+        waiting=tuple(map(cell_of, waiting)),
     )
 
 
@@ -412,68 +256,6 @@ def _doubts(attempts: Attempts | None, runs: Sequence[Run]) -> tuple[str, ...]:
             "cannot be known."
         )
     return tuple(doubts)
-
-
-def name_cells(cells: Sequence[Key]) -> str:
-    """``addition seed-03, counting placebo seed-00``: the first few, and how many more."""
-    return _list_names(
-        [cell_name(task if arm == "real" else f"{task} {arm}", i) for task, arm, i in cells]
-    )
-
-
-def counts_as_failed(run: Run) -> bool:
-    """Losing score is what the placebo and the mode arm measure, and no failure there."""
-    status = run.record.status
-    return status.state == "failed" and not (
-        run.record.arm not in PAID_BY_TASK and status.rule == SCORE_DROP
-    )
-
-
-def failure(run: Run) -> str:
-    """``task seed-03: rule at iteration 22``."""
-    status = run.record.status
-    at = "" if status.at is None else f" at iteration {status.at}"
-    return f"{_cell(run)}: {status.rule or 'no rule stated'}{at}"
-
-
-def cell_name(task: str, index: int) -> str:
-    """``task seed-03``."""
-    return f"{task} seed-{index:02d}"
-
-
-def _cell(run: Run) -> str:
-    return cell_name(run.record.task.name, run.record.seed.index)
-
-
-def vanished(run: Run) -> bool:
-    """Whether a run stands for one that left no record."""
-    return run.status.rule == VANISHED
-
-
-def vanished_run(sibling: Run, index: int) -> Run:
-    """A failed run of a sibling's task that measured nothing but its start.
-
-    Start scores are measured once per model and task, so that they are the sibling's.
-    """
-    record = sibling.record
-    return Run(
-        record.model_copy(
-            update={
-                "seed": record.seed.model_copy(update={"index": index}),
-                "status": Status(state="failed", rule=VANISHED, at=-1),
-                "curve": record.curve[:1],
-                "splits": {
-                    name: split.model_copy(update={"end": None, "end_ref": None})
-                    for name, split in record.splits.items()
-                },
-                "health": {},
-                "cost": {},
-                "clipped_tokens": [],
-                "counts": {},
-            }
-        ),
-        sibling.folder,
-    )
 
 
 def _count_declared(plan: dict[str, Any], attempts: Attempts | None, arm: str) -> dict[str, int]:

@@ -24,6 +24,7 @@ from crlbench.stats.intervals import (
 from crlbench.stats.measures import Constants
 from crlbench.stats.resampling import axis_interval
 from crlbench.stats.stability import ModelStability
+from crlbench.verdict.archive import Archive
 from crlbench.verdict.attempts import Key
 from crlbench.verdict.axes import (
     IN_MEMORY,
@@ -40,7 +41,8 @@ from crlbench.verdict.axes import (
     task_estimate,
 )
 from crlbench.verdict.blind import BlindGain, blind_gain
-from crlbench.verdict.census import Archive, Census, Standing, name_cells, take_census
+from crlbench.verdict.cells import name_cells
+from crlbench.verdict.census import Census, Standing, take_census
 from crlbench.verdict.efficiency import Efficiency, efficiency
 from crlbench.verdict.entry_novelty import EntryNovelty, entry_novelty
 from crlbench.verdict.plain_data import plain

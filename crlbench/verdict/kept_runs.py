@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from crlbench.contract.records import RunRecord, Status
-from crlbench.verdict.census import VANISHED, vanished_run
+from crlbench.verdict.cells import VANISHED, vanished_run
 from crlbench.verdict.runs import Run
 
 COLUMNS = (

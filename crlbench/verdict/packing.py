@@ -33,7 +33,7 @@ from crlbench.stats.thresholds import Arrival
 from crlbench.stats.tiers import Leader, Ranking, Standing
 from crlbench.verdict.axes import AXES, Axis, AxisScore, Estimate, Evidence, Generalization
 from crlbench.verdict.blind import BlindGain
-from crlbench.verdict.census import vanished
+from crlbench.verdict.cells import vanished
 from crlbench.verdict.charged import Charged
 from crlbench.verdict.design_pairs import DesignPair
 from crlbench.verdict.design_ranking import AxisDesigns, TaskRanks

@@ -26,7 +26,7 @@ from crlbench.stats.novelty import Novelty
 from crlbench.stats.pass_at_k import PassAtK
 from crlbench.stats.stability import RunStability, runs_stability, seed_columns
 from crlbench.stats.stress import STRESS_SEEDS, seed_rows
-from crlbench.verdict.census import vanished
+from crlbench.verdict.cells import vanished
 from crlbench.verdict.charged import Charged, find_charged
 from crlbench.verdict.novelties import find_new_items, passes_of
 from crlbench.verdict.protocols import rules_of

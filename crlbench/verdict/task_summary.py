@@ -18,7 +18,7 @@ from crlbench.stats.resampling import (
     rescale,
 )
 from crlbench.verdict.axes import Estimate, Evidence
-from crlbench.verdict.census import vanished
+from crlbench.verdict.cells import vanished
 from crlbench.verdict.run_measures import RunMeasure, learned_reward
 from crlbench.verdict.runs import Run
 

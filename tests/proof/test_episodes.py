@@ -20,7 +20,7 @@ from crlbench.proof.figures import check_splits
 from crlbench.proof.rescore import reader_of, rescore
 from crlbench.run.subject import confined_task, load_task
 from crlbench.stats.measures import BLIND
-from crlbench.verdict.census import Archive
+from crlbench.verdict.archive import Archive
 from crlbench.verdict.entry import make_entry
 from crlbench.verdict.runs import Run, load_runs
 from tests.support.shared import made_once

@@ -9,7 +9,7 @@ from crlbench.catalog.find import Catalog
 from crlbench.site.cache import TemporaryCache
 from crlbench.site.reading import read_site
 from crlbench.site.source import Site, read_board
-from crlbench.verdict.census import vanished_run
+from crlbench.verdict.cells import vanished_run
 from crlbench.verdict.kept_runs import KeptRun
 from crlbench.verdict.runs import Run, load_runs
 

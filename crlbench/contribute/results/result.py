@@ -35,8 +35,9 @@ from crlbench.proof.rescore import check_items, check_payable
 from crlbench.run.archive import catalog_of
 from crlbench.run.progress import duration
 from crlbench.verdict.agreement import Peers
+from crlbench.verdict.archive import Archive
 from crlbench.verdict.board_conditions import board_tasks, same_conditions
-from crlbench.verdict.census import Archive, Census, take_census
+from crlbench.verdict.census import Census, take_census
 from crlbench.verdict.runs import Run, Runs, load_runs
 
 SHOWN = 4

@@ -17,8 +17,9 @@ from crlbench.contribute.review.growth import before_of
 from crlbench.disk.files import write_all
 from crlbench.disk.names import VERIFICATION_NAME
 from crlbench.errors import CrlbenchError, UsageError, ValidationError
+from crlbench.verdict.archive import Archive
 from crlbench.verdict.board_conditions import board_tasks
-from crlbench.verdict.census import Archive, Standing, take_census
+from crlbench.verdict.census import Standing, take_census
 from crlbench.verdict.runs import load_runs
 
 MAINTAINERS = RESULTS.parent / "maintainers.toml"
