@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from tests.support import disturb
 
-FULL = bool(os.environ.get("CRLBENCH_FULL"))
-KILLS, DAMAGES = (3, 5) if FULL else (1, 1)
+KILLS, DAMAGES = 3, 5
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
 
 
 @pytest.mark.slow
+@pytest.mark.full  # minutes; kills and stops have tests of their own in tests/run and tests/stages
 @pytest.mark.timeout(1800)
 def test_what_was_disturbed_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
     found = list(disturb.trials(KILLS, DAMAGES, seed=1, work=tmp_path))
