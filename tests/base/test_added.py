@@ -12,8 +12,10 @@ import pytest
 from pydantic import ValidationError as PydanticError
 
 from crlbench.algo import recipes
+from crlbench.algo.kl import ReferenceKl
 from crlbench.algo.part import Part, fit_part
 from crlbench.algo.recipe import Recipe, from_config, to_config
+from crlbench.algo.reference import Start
 from crlbench.base.added import added, added_field, complete, defaults, stated
 from crlbench.catalog.find import Catalog
 from crlbench.contract.conditions import (
@@ -144,7 +146,10 @@ def later(recipe: Recipe, **more: Any) -> LaterRecipe:
 def test_a_configuration_keeps_its_bytes(name: str) -> None:
     recipe = recipes.load(name)
     before = json.dumps(to_config(recipe))
-    assert before == json.dumps(dataclasses.asdict(recipe))
+    whole = dataclasses.asdict(recipe)
+    if isinstance(recipe.kl, ReferenceKl):
+        assert whole["kl"].pop("reference") == dataclasses.asdict(Start())
+    assert before == json.dumps(whole)
     assert json.dumps(to_config(later(recipe))) == before
     changed = to_config(later(recipe, target=0.1))
     assert changed == json.loads(before) | {"target": 0.1}
