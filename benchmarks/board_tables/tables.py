@@ -7,6 +7,7 @@ designs gives the same tables, below a line that says what is missing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import permutations
 from statistics import fmean
 
 import numpy as np
@@ -15,6 +16,7 @@ from scipy import stats
 from crlbench.base.wording import count, listed, number, percent
 from crlbench.pages import design_words as say
 from crlbench.pages.words import span
+from crlbench.stats.correlations import ALIKE
 from crlbench.stats.novelty import known_share
 from crlbench.verdict.axes import MARGIN, Axis, AxisScore
 from crlbench.verdict.board import Board
@@ -288,16 +290,23 @@ def axes(stored: Stored) -> str:
     found = stored.board.correlations.get(RECIPE, ())
     rows = [
         [f"{one.first} and {one.second}", number(one.rho, 2), str(one.n),
-         "–" if one.rho is None else "yes" if abs(one.rho) < 0.8 else "**no**"]
+         "–" if one.rho is None else "yes" if abs(one.rho) < ALIKE else "**no**"]
         for one in found
     ]
     alike = [f"{one.first} and {one.second}" for one in found if one.one]
     said = (
-        f"Axes that order these rows as one would: {listed(alike)}. Unrelated axes come above .8 "
-        "by chance, in 4 % of boards of five rows and in 1 % of boards of eight."
+        f"Axes that order these rows as one would: {listed(alike)}. Unrelated axes do so by "
+        f"chance on {percent(chance_of_one(found[0].n), 1)} of boards of {found[0].n} rows."
         if alike else "No two axes order these rows as one would."
     )  # fmt: skip
     return f"{table(('axes', 'rank correlation', 'rows', 'below .8'), rows)}\n\n{said}"
+
+
+def chance_of_one(rows: int) -> float:
+    """How often two unrelated axes order that many rows as one would, over all orders."""
+    orders = np.array([*permutations(range(rows))]) - (rows - 1) / 2
+    rho = orders @ orders[0] / (orders[0] @ orders[0])
+    return float(np.mean(rho > ALIKE))
 
 
 def starts(stored: Stored) -> str:
@@ -362,15 +371,18 @@ def gates(stored: Stored) -> str:
 def choices(stored: Stored) -> str:
     """What the board says on the questions of a person who chooses."""
     ranking = stored.ranking("efficiency").ranking
-    top = [s.model for s in ranking.standings if s.tier == 1]
     names = {row.name: row.display_name for row in _rows(stored, "efficiency")}
     decided, pairs, beyond = decided_pairs(stored, "efficiency")
     leaders = "No rank yet."
-    if top:
-        leaders = f"Highest: `{names[top[0]]}`."
-        if rest := [f"`{names[name]}`" for name in top[1:]]:
-            close = f"Not shown to be slower by more than {MARGIN}"
-            leaders += f" {close}: {listed(rest, 8)}."
+    if ranking.anchors:
+        leaders = f"Highest: `{names[ranking.anchors[0]]}`."
+        close, behind = (
+            [f"`{names[one.model]}`" for one in part] for part in ranking.beside_leader()
+        )
+        if close:
+            leaders += f" Not shown to be slower by more than {MARGIN}: {listed(close, 8)}."
+        if behind:
+            leaders += f" Slower by more than that: {listed(behind, 8)}."
     designs = stored.ranking("efficiency").designs
     about = "No: the rows are one checkpoint each."
     if designs is not None and designs.kind == "designs":

@@ -67,8 +67,8 @@ def tier_rule(designs: AxisDesigns) -> str:
     """How rows come to their tiers."""
     return (
         f"A tier ends where its first row is better by more than {number(MARGIN, 2)} than every "
-        "row below, all pairs tested at once; inside a tier the order is by estimate. Ranks count "
-        "who is better by more than that."
+        "row below, all pairs tested at once, and no row above is equivalent to one below; inside "
+        "a tier the order is by estimate. Ranks count who is better by more than that."
     )
 
 

@@ -173,21 +173,22 @@ def _answer(
     title = f"{AXIS_WORDS[axis].capitalize()} {sign}"
     displayed = {entry.name: entry.display_name for entry in entries}
     ranking = axis_ranking.ranking
-    first = [s for s in ranking.standings if s.tier == 1]
-    if not first:
+    if not ranking.anchors:
         return axis, title, "No ranking yet", wording.sentence(ranking.reason)
-    names = {s.model: displayed[ranking.first_member(s.model)] for s in first}
-    others = [names[s.model] for s in first if s.model != ranking.anchors[0]]
-    leader = names[ranking.anchors[0]]
+    leader = displayed[ranking.first_member(ranking.anchors[0])]
+    close, behind = (
+        [displayed[ranking.first_member(s.model)] for s in part]
+        for part in ranking.beside_leader()
+    )
     worse = "significantly worse"
     if axis_ranking.designs is not None:
         worse = f"worse by more than {wording.number(MARGIN, 2)}"
-    if not others:
+    if not close and not behind:
         return axis, title, leader, f"Every other checkpoint is {worse} on these tasks."
-    if len(first) == len(ranking.standings):
+    if 1 + len(close) == len(ranking.standings):
         sure = f"Highest: {leader}; no checkpoint is {worse} on these tasks."
-        return axis, title, wording.all_tie(len(first)), sure
-    sure = f"Tie of {len(first)} on these tasks, with {wording.listed(others)}."
+        return axis, title, wording.all_tie(1 + len(close)), sure
+    sure = f"Tie of {1 + len(close)} on these tasks, with {wording.listed(close)}."
     return axis, title, leader, sure
 
 

@@ -15,6 +15,7 @@ from crlbench.verdict.declared_designs import declared_designs
 from crlbench.verdict.design_pairs import DesignPair
 from crlbench.verdict.design_ranking import AxisDesigns
 from crlbench.verdict.design_rows import DesignRow
+from crlbench.verdict.ranking import AxisRanking
 
 UNCOMPARED = "not compared"
 """In place of a tie, where no difference is known."""
@@ -69,39 +70,45 @@ def axis_designs(board: Board, recipe: str, axis: Axis) -> AxisDesigns | None:
     return board.rankings[recipe][axis].designs
 
 
-def answer(designs: AxisDesigns, leaders: Sequence[str], ranked: int) -> tuple[str, str]:
-    """How far the first row is ahead: in two words, and in a sentence.
-
-    Args:
-        leaders: display names of tier 1, the first row's first.
-        ranked: rows with a rank.
-    """
+def answer(axis_ranking: AxisRanking) -> tuple[str, str]:
+    """How far the first row is ahead: in two words, and in a sentence."""
+    designs, ranking = axis_ranking.designs, axis_ranking.ranking
+    assert designs is not None
     margin = wording.number(MARGIN, 2)
     what = "design" if designs.kind == "designs" else "checkpoint"
-    if not leaders:
+    if not ranking.anchors:
         return "", ""
     if uncompared(designs):
         return UNCOMPARED, f"Where two {what}s differ on these tasks is not known."
-    if len(leaders) == ranked:
-        decided = sum(pair.call in ("better", "worse") for pair in designs.pairs)
-        tie = f"No {what} is shown to be worse than the highest by more than {margin}."
-        if decided:
-            of = wording.count(len(designs.pairs), "pair")
-            tie = (
-                f"{decided} of {of} differ, but none is shown to be worse than the highest by "
-                f"{margin}, the least difference that counts."
-            )
-        values = [row.score.value for row in designs.rows if row.score.value is not None]
-        if max(values, default=MARGIN) < MARGIN:
-            tie = f"Every score is below {margin}, the least difference that counts."
-        return wording.all_tie(ranked), tie
-    if len(leaders) == 1:
+    names = {row.name: row.display_name for row in designs.rows}
+    close, behind = ([names[one.model] for one in part] for part in ranking.beside_leader())
+    if not close and not behind:
         alone = f"Every other ranked {what} is worse by more than {margin} on these tasks."
         return "alone ahead on these tasks", alone
-    others = wording.listed(list(leaders[1:]), 4)
-    best = "It has the highest estimate on these tasks."
-    close = f"Not shown to be worse by more than {margin}: {others}."
-    return f"tie of {len(leaders)}", f"{best} {close}"
+    if 1 + len(close) == len(ranking.standings):
+        return wording.all_tie(1 + len(close)), _tie(designs, what, margin)
+    said = (
+        "It has the highest estimate on these tasks. Not shown to be worse by more than "
+        f"{margin}: {wording.listed(close, 4)}."
+    )
+    if behind:
+        said += f" Worse by more than that, and in its tier: {wording.listed(behind, 4)}."
+        said += " Tiers part no equivalent rows."
+    return f"tie of {1 + len(close)}", said
+
+
+def _tie(designs: AxisDesigns, what: str, margin: str) -> str:
+    """What is said where no row is shown to be worse than the highest."""
+    values = [row.score.value for row in designs.rows if row.score.value is not None]
+    if max(values, default=MARGIN) < MARGIN:
+        return f"Every score is below {margin}, the least difference that counts."
+    decided = sum(pair.call in ("better", "worse") for pair in designs.pairs)
+    if not decided:
+        return f"No {what} is shown to be worse than the highest by more than {margin}."
+    return (
+        f"{decided} of {wording.count(len(designs.pairs), 'pair')} differ, but none is shown to be "
+        f"worse than the highest by {margin}, the least difference that counts."
+    )
 
 
 def of_designs(designs: AxisDesigns) -> str:

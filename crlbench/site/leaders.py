@@ -17,6 +17,7 @@ from crlbench.site.models import Model, models
 from crlbench.site.reach import DECODED, MIN_ENTRIES, mean_scores
 from crlbench.site.source import Site, StoredBoard
 from crlbench.stats.correlations import spearman
+from crlbench.stats.tiers import Standing
 from crlbench.verdict.axes import AXES, AxisScore
 from crlbench.verdict.declared_designs import declared_designs
 from crlbench.verdict.design_rows import DesignRow
@@ -41,10 +42,15 @@ class Member(NamedTuple):
     row: DesignRow | None = None
 
     @property
+    def standing(self) -> Standing | None:
+        """Where it stands on sample efficiency; None without a rank."""
+        rankings = self.stored.board.rankings[self.entry.recipe]
+        return rankings["efficiency"].ranking.standing(self.entry.name)
+
+    @property
     def tier(self) -> int | None:
         """Its tier on sample efficiency; None without a rank."""
-        rankings = self.stored.board.rankings[self.entry.recipe]
-        return rankings["efficiency"].ranking.tier(self.entry.name)
+        return None if self.standing is None else self.standing.tier
 
     @property
     def score(self) -> AxisScore:
@@ -149,7 +155,7 @@ def _leader(members: Sequence[Member]) -> dict[str, Any]:
     most = max(len(one.entry.task_names) for one in members)
     previews = [one for one in members if len(one.entry.task_names) == most]
     first = max(ranked or previews, key=lambda one: (-(one.tier or 0), one.lam))
-    tied = [one for one in ranked if one.tier == first.tier]
+    tied = [one for one in ranked if one.tier == first.tier and not _is_worse(one, first)]
     stored, entry, _ = first
     return {
         "entry": entry.name,
@@ -165,6 +171,13 @@ def _leader(members: Sequence[Member]) -> dict[str, Any]:
         "lines": [*_unranked(ranked, previews), *_beyond(stored, entry), *_lines(stored, entry)],
         "waiting": "",
     }
+
+
+def _is_worse(one: Member, first: Member) -> bool:
+    """Whether a member is shown to be worse than the first, on one board; a tier may hold both."""
+    if one.stored is not first.stored or one.standing is None or first.standing is None:
+        return False
+    return one.standing.model in first.standing.worse
 
 
 def _unranked(ranked: Sequence[Member], previews: Sequence[Member]) -> Iterator[str]:

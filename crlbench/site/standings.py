@@ -306,7 +306,7 @@ def _panel(
         best=next((row for row in rows if not row.only and row.score.value is not None), None),
         luck=_luck(signs[axis], axis_ranking.ranking.leader, rows),
         claim=claim,
-        all_tie=1 < len(leaders) == len(ranked),
+        all_tie=1 < len(leaders) == len(ranked) and not axis_ranking.ranking.beside_leader()[1],
         answer=sentence,
         elsewhere=other,
         lines=() if designs is None else lines(designs),
@@ -330,12 +330,11 @@ def _answers(
         other = describe_other_tasks(axis, first, behind, stored.pairs) if first else ""
         other = describe_leads(axis, ranked_pairs(stored, recipe, axis), stored.pairs) or other
         return (*_answer(leaders, len(standings)), other)
-    names = [row.display_name for row in leaders]
     lower = [standing.model for standing in standings if standing.tier > 1]
     other = elsewhere(designs, leaders[0].name, lower) if leaders else ""
     if leaders and axis == AXES[0]:
         other = f"{of_designs(designs)} {other}".strip()
-    return (*answer(designs, names, len(standings)), other)
+    return (*answer(axis_ranking), other)
 
 
 def leader_and_others(

@@ -93,6 +93,20 @@ class Ranking:
         """By tier, and inside a tier from the highest estimate down, as tables show them."""
         return sorted(self.standings, key=lambda one: (one.tier, -one.estimate, one.model))
 
+    def beside_leader(self) -> tuple[list[Standing], list[Standing]]:
+        """Of tier 1 without its anchor: who is not shown to be worse than it, and who is.
+
+        A minimum-effect tier holds the second kind where a line above it would part rows that are
+        equivalent, or where a row below it is not shown to be worse.
+        """
+        first = [one for one in self.by_estimate() if one.tier == 1]
+        anchor = next((one for one in first if one.model == self.anchors[0]), None)
+        if anchor is None:
+            return [], []
+        rest = [one for one in first if one is not anchor]
+        close = [one for one in rest if one.model not in anchor.worse]
+        return close, [one for one in rest if one.model in anchor.worse]
+
     def tier(self, model: str) -> int | None:
         """The tier of one model; None without a rank."""
         standing = self.standing(model)

@@ -65,10 +65,12 @@ def test_the_first_screen_counts_what_is_stored(files: Mapping[str, bytes], site
     assert 'data-recompute="' in front and f"Updated {site.stamp[:10]}" in front
 
 
-def board_of_designs(labels: Sequence[str], designs: int) -> SimpleNamespace:
-    """A stored board whose designs differ by .2, and their checkpoints by up to .04."""
+def board_of_designs(
+    labels: Sequence[str], designs: int, step: float = 0.2, apart: float = 0.02
+) -> SimpleNamespace:
+    """A stored board whose designs differ by ``step``, and their checkpoints by ``apart``."""
     entries = [
-        entry_of(f"model-{d}", label, np.full(4, 0.2 * d + 0.02 * n), np.zeros(50))
+        entry_of(f"model-{d}", label, np.full(4, step * d + apart * n), np.zeros(50))
         for d in range(designs)
         for n, label in enumerate(labels)
     ]
@@ -108,8 +110,21 @@ def test_designs_that_could_not_be_compared_do_not_tie(card):
     assert card(stored)["chip"] == "not compared"
     designs = stored.board.rankings["ppo"]["efficiency"].designs
     assert "4 designs" in design_standings.of_designs(designs)
-    claim, why = design_standings.answer(designs, ["model-1", "model-0"], 2)
+    claim, why = design_standings.answer(stored.board.rankings["ppo"]["efficiency"])
     assert claim == "not compared" and "not known" in why
+
+
+def test_who_is_worse_is_named_where_neighbours_are_equivalent(card):
+    stored = board_of_designs(INDEPENDENT, 4, step=0.04, apart=0.001)
+    found = stored.board.rankings["ppo"]["efficiency"]
+    assert {one.tier for one in found.ranking.standings} == {1}
+    close, behind = found.ranking.beside_leader()
+    assert [one.model for one in close] == ["model-2/ppo"]
+    assert [one.model for one in behind] == ["model-1/ppo", "model-0/ppo"]
+    claim, why = design_standings.answer(found)
+    assert claim == "tie of 2" and card(stored)["chip"] == "tie of 2 of 4"
+    assert "Not shown to be worse by more than 0.05: model-2." in why
+    assert "Worse by more than that, and in its tier: model-1, model-0." in why
 
 
 def test_a_verdict_on_one_corpus_order_is_about_no_design():

@@ -16,7 +16,7 @@ from crlbench.catalog.find import Catalog
 from crlbench.disk.hashing import digest
 from crlbench.site import architectures
 from crlbench.site.build import build, write
-from crlbench.site.design_standings import answer, axis_designs
+from crlbench.site.design_standings import answer
 from crlbench.site.pages import whole
 from crlbench.site.reading import read_site
 from crlbench.site.source import Site, StoredBoard
@@ -72,16 +72,20 @@ def test_the_front_page_says_who_is_first_and_how_far_that_reaches(files: dict[s
 
 
 def test_a_tie_of_all_says_how_many_pairs_differ(board: StoredBoard) -> None:
-    designs = axis_designs(board.board, "ppo", "efficiency")
+    found = board.board.rankings["ppo"]["efficiency"]
+    designs = found.designs
     assert designs is not None
-    names = [row.display_name for row in designs.rows]
+    tied = [replace(one, tier=1, worse=()) for one in found.ranking.standings]
+    ranking = replace(found.ranking, standings=tuple(tied), anchors=found.ranking.anchors[:1])
     differing = sum(pair.call in ("better", "worse") for pair in designs.pairs)
     assert 0 < differing <= len(designs.pairs)
-    _, sentence = answer(designs, names, len(names))
+    _, sentence = answer(replace(found, ranking=ranking))
     assert sentence.startswith(f"{differing} of {len(designs.pairs)} pair")
     assert "none is shown to be worse than the highest by 0.05" in sentence
     alike = [replace(pair, call="undecided") for pair in designs.pairs]
-    _, sentence = answer(replace(designs, pairs=tuple(alike)), names, len(names))
+    _, sentence = answer(
+        replace(found, ranking=ranking, designs=replace(designs, pairs=tuple(alike)))
+    )
     assert sentence == "No checkpoint is shown to be worse than the highest by more than 0.05."
 
 
