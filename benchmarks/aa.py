@@ -39,7 +39,8 @@ from crlbench.verdict.board import (
     rank_entries,
     summarise_board,
 )
-from crlbench.verdict.runs import Run, Runs, load_runs
+from crlbench.verdict.load import Runs, load_runs
+from crlbench.verdict.runs import Run
 
 NAMES = ("A", "B")
 SPLIT_REPLICATES = 2000

@@ -16,11 +16,11 @@ from pathlib import Path
 from crlbench.base.wording import number
 from crlbench.errors import CrlbenchError, UsageError
 from crlbench.pages.words import span
-from crlbench.stats.intervals import paired
+from crlbench.stats.paired import paired
 from crlbench.verdict.axes import MARGIN
 from crlbench.verdict.board import summarise_board
 from crlbench.verdict.entry import Entry
-from crlbench.verdict.runs import load_runs
+from crlbench.verdict.load import load_runs
 
 
 def replicates(entry: Entry) -> list:

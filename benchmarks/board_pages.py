@@ -25,7 +25,7 @@ from board_tables.tables import BLOCKS, Stored, block
 from crlbench.base.wording import listed
 from crlbench.errors import CrlbenchError, Incomplete, UsageError
 from crlbench.verdict.board import summarise_board
-from crlbench.verdict.runs import load_runs
+from crlbench.verdict.load import load_runs
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMAND = "python benchmarks/board_pages.py"

@@ -30,8 +30,8 @@ from crlbench.stats.variance_components import variance_components
 from crlbench.verdict.axes import MARGIN
 from crlbench.verdict.board import summarise_board
 from crlbench.verdict.entry import Entry
+from crlbench.verdict.load import load_runs
 from crlbench.verdict.pairs import compare_pair
-from crlbench.verdict.runs import load_runs
 
 AXIS = "efficiency"
 WIDTH = 119

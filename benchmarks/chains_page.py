@@ -25,12 +25,13 @@ from crlbench.base.wording import count, number
 from crlbench.contract.spending import sum_charges
 from crlbench.errors import CrlbenchError, UsageError
 from crlbench.pages.words import span
-from crlbench.stats.intervals import Paired, paired
+from crlbench.stats.paired import Paired, paired
 from crlbench.verdict.axes import MARGIN
 from crlbench.verdict.board import Board, summarise_board
 from crlbench.verdict.entry import Entry
+from crlbench.verdict.load import load_runs
 from crlbench.verdict.pairs import paired_axes
-from crlbench.verdict.runs import Run, load_runs
+from crlbench.verdict.runs import Run
 
 ROOT = Path(__file__).resolve().parents[1]
 STUDY = ROOT / "docs/studies/ppo-dpo.toml"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from crlbench.contribute.results.layout import RESULTS, find_entries
 from crlbench.proof.effort import RATE, replay_seconds
-from crlbench.verdict.runs import load_runs
+from crlbench.verdict.load import load_runs
 
 
 def main(results: Path) -> None:

@@ -18,7 +18,7 @@ from crlbench.contribute.results.layout import RESULTS
 from crlbench.stats.novelty import known_share
 from crlbench.verdict.board import summarise_board
 from crlbench.verdict.entry import Entry
-from crlbench.verdict.runs import load_runs
+from crlbench.verdict.load import load_runs
 
 BOARD = RESULTS / "mini-543da47d0c99"
 RECIPE = "ppo"

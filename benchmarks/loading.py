@@ -26,7 +26,8 @@ from crlbench.contract.record_files import read_record
 from crlbench.contract.records import RunRecord
 from crlbench.disk.hashing import canonical_json
 from crlbench.disk.names import ITEMS, RECORD_NAME
-from crlbench.verdict.runs import Run, load_runs
+from crlbench.verdict.load import load_runs
+from crlbench.verdict.runs import Run
 
 SEEDS = 10
 PLAIN = 200

@@ -29,7 +29,8 @@ from crlbench.contribute.results.layout import find_entries
 from crlbench.proof.entry import homes_of
 from crlbench.proof.likeness import Stored, captured, other_class
 from crlbench.proof.replay import Trace, cell_of, replays
-from crlbench.verdict.runs import Run, load_runs
+from crlbench.verdict.load import load_runs
+from crlbench.verdict.runs import Run
 
 RESULTS = Path("leaderboard/results")
 

@@ -17,7 +17,7 @@ from statistics import fmean
 from crlbench.base.wording import number
 from crlbench.verdict.board import summarise_board
 from crlbench.verdict.entry import Entry
-from crlbench.verdict.runs import load_runs
+from crlbench.verdict.load import load_runs
 
 GAP, LOW, HIGH = 0.15, 0.05, 0.6
 """Most that greedy may lie above sampled at the start; the band of sampled starts."""

@@ -20,7 +20,8 @@ from crlbench.stats.needs import LEAST_NEW
 from crlbench.verdict.blind import MOST_KEPT
 from crlbench.verdict.board import summarise_board
 from crlbench.verdict.entry import Entry
-from crlbench.verdict.runs import Run, load_runs
+from crlbench.verdict.load import load_runs
+from crlbench.verdict.runs import Run
 from crlbench.verdict.task_summary import TaskSummary
 
 SOUND_TURNS, LOW, HIGH, PLACEBO = 0.6, 0.1, 0.75, 0.05

@@ -16,7 +16,7 @@ from crlbench.disk.toml import dump_toml
 from crlbench.stats.thresholds import reference_times
 from crlbench.verdict.board import Board, summarise_board
 from crlbench.verdict.efficiency import times
-from crlbench.verdict.runs import load_runs
+from crlbench.verdict.load import load_runs
 
 
 def main() -> None:

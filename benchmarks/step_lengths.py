@@ -12,7 +12,8 @@ import argparse
 import statistics
 from pathlib import Path
 
-from crlbench.verdict.runs import Run, load_runs
+from crlbench.verdict.load import load_runs
+from crlbench.verdict.runs import Run
 
 RATE = "conditions.optimization.learning_rate"
 

@@ -11,8 +11,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from crlbench.stats.intervals import Interval, Replicates, paired, trimmed_mean
+from crlbench.stats.intervals import Interval, Replicates, trimmed_mean
 from crlbench.stats.measures import ItemTable
+from crlbench.stats.paired import paired
 from crlbench.stats.resampling import (
     axis_interval,
     efficiency_replicates,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from crlbench.stats.intervals import Replicates, paired
+from crlbench.stats.intervals import Replicates
+from crlbench.stats.paired import paired
 from crlbench.stats.resampling import (
     axis_interval,
     efficiency_replicates,

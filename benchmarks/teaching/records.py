@@ -19,8 +19,9 @@ import numpy as np
 from crlbench.disk.names import RECORD_NAME
 from crlbench.errors import ValidationError
 from crlbench.stats.measures import GREEDY, ID, PASS, PASS_SPLITS
+from crlbench.verdict.load import load_runs
 from crlbench.verdict.run_curve import before_failure
-from crlbench.verdict.runs import Run, load_runs
+from crlbench.verdict.runs import Run
 
 Key = tuple[str, str, int]
 """Task, arm and seed."""

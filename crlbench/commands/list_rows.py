@@ -209,7 +209,7 @@ def _result_row(entry: Path) -> Row:
     from crlbench.contract.retractions import concerning, read_retractions
     from crlbench.contribute.results.layout import read_submission
     from crlbench.verdict.badges import read_badges
-    from crlbench.verdict.runs import load_runs
+    from crlbench.verdict.load import load_runs
 
     runs = load_runs(entry, files="used")
     board, model, recipe = entry.parts[-3:]

@@ -88,8 +88,8 @@ def find_standings(slug: str, catalog: Catalog, results: Path | None = None) -> 
 def _on_board(folder: Path, names: set[str], catalog: Catalog) -> Iterator[Standing]:
     from crlbench.site.source import find_track
     from crlbench.verdict.board import summarise_board
+    from crlbench.verdict.load import load_runs
     from crlbench.verdict.place import stored_place
-    from crlbench.verdict.runs import load_runs
 
     runs = load_runs(folder, files="used")
     _, later, why = find_track(runs, catalog)

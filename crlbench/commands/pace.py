@@ -97,7 +97,7 @@ def nearest_pace(parameters: int, catalog: Catalog, results: Path) -> Pace | Non
 
 def _pace(entries: list[Stored]) -> Pace | None:
     """What the real runs of a model took that were made in one attempt; None without any."""
-    from crlbench.verdict.runs import load_runs
+    from crlbench.verdict.load import load_runs
 
     records = [
         run.record

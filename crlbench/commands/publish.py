@@ -57,9 +57,9 @@ def place_lines(board: Any, folders: Sequence[Path], results: Path | None = None
         where no results are stored for the board, or where the runs were shortened.
     """
     from crlbench.verdict.board import summarise_board
+    from crlbench.verdict.load import load_runs
     from crlbench.verdict.place import find_place
     from crlbench.verdict.resources import leaderboard_folder
-    from crlbench.verdict.runs import load_runs
 
     by_name = {}
     for folder in folders:
@@ -119,7 +119,7 @@ def _board_page(folder: Path) -> tuple[Any, str]:
     """The board of the runs below a folder, and its page."""
     from crlbench.pages.report import render_page
     from crlbench.verdict.board import summarise_board
-    from crlbench.verdict.runs import load_runs
+    from crlbench.verdict.load import load_runs
 
     runs = load_runs(folder)
     board = summarise_board(runs)

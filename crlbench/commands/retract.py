@@ -81,7 +81,7 @@ def _name(text: str, results: Path) -> str:
 
 def _count(folder: Path) -> int:
     """How many records an entry has; 0 where its files are gone."""
-    from crlbench.verdict.runs import load_runs
+    from crlbench.verdict.load import load_runs
 
     return len(load_runs(folder, files="used")) if folder.is_dir() else 0
 

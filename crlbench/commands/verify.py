@@ -69,7 +69,7 @@ def run(options: Namespace) -> int:
     from crlbench.contribute.results.changes import base_of
     from crlbench.proof.entry import homes_of
     from crlbench.verdict.archive import retractions_of
-    from crlbench.verdict.runs import load_runs
+    from crlbench.verdict.load import load_runs
 
     if (line := tombstone(Path(options.result))) is not None:
         raise UsageError(f"{options.result}: nothing is left to verify. {line.sentence()}")

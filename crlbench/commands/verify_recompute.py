@@ -22,7 +22,8 @@ from crlbench.proof.facts import Facts, facts_of
 from crlbench.proof.files import config_of
 from crlbench.proof.rescore import check_payable, check_prompts, reader_of, rescore
 from crlbench.verdict.agreement import Peers
-from crlbench.verdict.runs import Run, Runs
+from crlbench.verdict.load import Runs
+from crlbench.verdict.runs import Run
 
 
 @dataclass

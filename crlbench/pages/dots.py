@@ -11,7 +11,8 @@ from crlbench.pages.frame import budget_ticks, fitted_scale, number_ticks, x_axi
 from crlbench.pages.rows import Glyph, Layout, Row, draw_rows, marked, spanned
 from crlbench.pages.svg import BOLD, Scale, color, crossed, element, figure, hollow, solid, stroke
 from crlbench.pages.words import difference, measured, span
-from crlbench.stats.intervals import Interval, Paired
+from crlbench.stats.intervals import Interval
+from crlbench.stats.paired import Paired
 from crlbench.verdict.pairs import Call, Effect
 
 ROUND = "stroke-linecap:round"

@@ -35,8 +35,9 @@ from crlbench.pages import (
 from crlbench.pages.reproduce import changed_conditions, command
 from crlbench.verdict.board import Board
 from crlbench.verdict.entry import Entry
+from crlbench.verdict.load import Runs
 from crlbench.verdict.resources import leaderboard_folder
-from crlbench.verdict.runs import Run, Runs
+from crlbench.verdict.runs import Run
 
 TEMPLATE = "report.html.j2"
 

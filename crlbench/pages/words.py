@@ -7,15 +7,9 @@ from typing import Protocol
 from crlbench.base import wording
 from crlbench.base.wording import NONE, PLACES, count, listed, number
 from crlbench.contract.arms import Arm
-from crlbench.stats.intervals import (
-    MIN_SEEDS_ALONE,
-    MIN_SEEDS_TOGETHER,
-    MOST_SEEDS,
-    Interval,
-    Paired,
-    Verdict,
-)
+from crlbench.stats.intervals import MIN_SEEDS_ALONE, MIN_SEEDS_TOGETHER, Interval
 from crlbench.stats.measures import AUDITED
+from crlbench.stats.paired import MOST_SEEDS, Paired, Verdict
 from crlbench.verdict.board import Board
 from crlbench.verdict.census import PROVISIONAL_SEEDS, RANKED_SEEDS
 from crlbench.verdict.entry import Entry

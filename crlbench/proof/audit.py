@@ -14,17 +14,16 @@ from crlbench.contract.experience import OWN_LEAF, why_open
 from crlbench.contract.verification import Finding
 from crlbench.proof.charges import check_charges
 from crlbench.proof.facts import Facts, facts_of
-from crlbench.proof.figures import (
-    check_cost,
+from crlbench.proof.figures import check_cost, check_figures
+from crlbench.proof.files import check_digests, check_files, check_samples
+from crlbench.proof.forms import check_clock, check_forms, check_machine
+from crlbench.proof.lineage import check_lineage
+from crlbench.proof.scores import (
     check_curve,
-    check_figures,
     check_passes,
     check_splits,
     check_vectors,
 )
-from crlbench.proof.files import check_digests, check_files, check_samples
-from crlbench.proof.forms import check_clock, check_forms, check_machine
-from crlbench.proof.lineage import check_lineage
 from crlbench.proof.status import check_status
 from crlbench.seeding import seed_value
 from crlbench.verdict.runs import Run

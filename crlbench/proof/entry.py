@@ -17,7 +17,8 @@ from crlbench.proof.facts import finding_in
 from crlbench.proof.forms import SKEW_S
 from crlbench.proof.ledger import audit_ledger, audit_plan, seconds
 from crlbench.verdict.attempts import Attempts, key_of, read_attempts
-from crlbench.verdict.runs import Run, Runs
+from crlbench.verdict.load import Runs
+from crlbench.verdict.runs import Run
 
 
 @dataclass(frozen=True)

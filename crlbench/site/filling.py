@@ -20,7 +20,7 @@ from crlbench.site.shelving import Files, keep
 from crlbench.site.source import Site, StoredBoard, read_board
 from crlbench.verdict.axes import drop_replicates
 from crlbench.verdict.board_conditions import board_tasks
-from crlbench.verdict.runs import no_collection
+from crlbench.verdict.load import no_collection
 
 TRIES = 3
 """To read an entry whose files change."""

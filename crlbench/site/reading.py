@@ -25,7 +25,7 @@ from crlbench.site.shelf import KeptPlans, Shelf
 from crlbench.site.source import Site, StoredBoard, find_track, in_order, read_board
 from crlbench.verdict.board import board_of
 from crlbench.verdict.board_conditions import board_tasks, same_conditions
-from crlbench.verdict.runs import Runs, no_collection
+from crlbench.verdict.load import Runs, no_collection
 
 Advance = Callable[[int, int], object]
 """Takes how many entries were read, and how many there are."""

@@ -37,8 +37,9 @@ from crlbench.verdict.archive import Archive
 from crlbench.verdict.badges import read_badges
 from crlbench.verdict.board import Board, summarise_board
 from crlbench.verdict.entry import Entry
+from crlbench.verdict.load import Runs, load_runs
 from crlbench.verdict.resources import known_track
-from crlbench.verdict.runs import Run, Runs, load_runs
+from crlbench.verdict.runs import Run
 
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 """How a ledger writes the time of an event."""

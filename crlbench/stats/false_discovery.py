@@ -21,7 +21,8 @@ import numpy as np
 from scipy.special import stdtr
 
 from crlbench.errors import ValidationError
-from crlbench.stats.intervals import EQUIVALENCE_LEVEL, LEVEL, Verdict
+from crlbench.stats.intervals import LEVEL
+from crlbench.stats.paired import EQUIVALENCE_LEVEL, Verdict
 
 RATE = 0.05
 """False share of the verdicts that stay, in expectation."""

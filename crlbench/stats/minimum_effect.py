@@ -29,7 +29,8 @@ import numpy as np
 
 from crlbench.errors import ValidationError
 from crlbench.stats.false_discovery import equivalence_p
-from crlbench.stats.intervals import EQUIVALENCE_LEVEL, split_variance
+from crlbench.stats.intervals import split_variance
+from crlbench.stats.paired import EQUIVALENCE_LEVEL
 from crlbench.stats.rank_over_tasks import bar
 from crlbench.stats.tiers import ALPHA, rank_intervals
 

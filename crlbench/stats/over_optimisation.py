@@ -16,7 +16,13 @@ from typing import Any, Literal
 import numpy as np
 
 from crlbench.errors import ValidationError
-from crlbench.stats.intervals import MIN_SEEDS_ALONE, REPLICATES, Interval, expanded, seed_index
+from crlbench.stats.intervals import (
+    MIN_SEEDS_ALONE,
+    REPLICATES,
+    Interval,
+    expanded,
+    seed_index,
+)
 
 Form = Literal["rl", "best-of-n"]
 FORMULAS: dict[Form, str] = {"rl": "d (a - b ln d)", "best-of-n": "d (a - b d)"}

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from crlbench.stats.intervals import Apart, mean_of_rows, split_variance
+from crlbench.stats.intervals import mean_of_rows, split_variance
+from crlbench.stats.paired import Apart
 
 MOST_DF = 1e6
 """Degrees of freedom where nothing varies with the seeds: as good as known."""

@@ -22,7 +22,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from crlbench.stats.intervals import REPLICATES, ROOT_SEED, Replicates, times_drawn
+from crlbench.stats.intervals import (
+    REPLICATES,
+    ROOT_SEED,
+    Replicates,
+    times_drawn,
+)
 from crlbench.stats.sorting import gaps, sum_steps
 from crlbench.stats.stability import RunStability, seed_columns
 from crlbench.stats.stability_shares import (

@@ -23,7 +23,12 @@ import numpy as np
 from scipy.special import stdtrit
 
 from crlbench.errors import ValidationError
-from crlbench.stats.intervals import LEVEL, REPLICATES, ROOT_SEED, Interval
+from crlbench.stats.intervals import (
+    LEVEL,
+    REPLICATES,
+    ROOT_SEED,
+    Interval,
+)
 from crlbench.stats.resampling import MIN_TASKS, widen
 
 FEWEST_TAIL = 0.7

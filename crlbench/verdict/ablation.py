@@ -25,14 +25,12 @@ from crlbench.stats.intervals import (
     REPLICATES,
     ROOT_SEED,
     Interval,
-    Paired,
-    Verdict,
     enough_seeds,
     expanded,
-    paired,
 )
 from crlbench.stats.measures import MIN_HEADROOM
 from crlbench.stats.novelty import LEAST_NEW
+from crlbench.stats.paired import Paired, Verdict, paired
 from crlbench.verdict.alarms import series
 from crlbench.verdict.axes import AXIS_SIGNS, CHARGED_SIGN, NEW_SIGN, Estimate
 from crlbench.verdict.charged import ranks_charged

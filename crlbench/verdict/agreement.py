@@ -29,7 +29,8 @@ from crlbench.disk.names import DIGESTS, ITEMS, RECORD_NAME
 from crlbench.errors import CrlbenchError
 from crlbench.stats.measures import GREEDY
 from crlbench.verdict.arm_agreement import contradict_arms
-from crlbench.verdict.runs import Run, load_runs
+from crlbench.verdict.load import load_runs
+from crlbench.verdict.runs import Run
 
 MOVED = 2
 """Items of an evaluation that may be scored otherwise on another machine, for each 256."""

@@ -20,8 +20,9 @@ from crlbench.disk.packed import PACKED
 from crlbench.verdict.attempts import Attempts, check_declared, key_of, read_attempts
 from crlbench.verdict.badges import read_badges
 from crlbench.verdict.cells import cell_name
+from crlbench.verdict.load import Runs
 from crlbench.verdict.protocols import rules_of
-from crlbench.verdict.runs import Run, Runs
+from crlbench.verdict.runs import Run
 
 
 class Archive:

@@ -46,12 +46,13 @@ from crlbench.verdict.design_rows import ranks_new
 from crlbench.verdict.efficiency import Efficiency, Speed, TaskEfficiency
 from crlbench.verdict.entry import Control, Entry, as_own, make_entry
 from crlbench.verdict.improvements import Improvement, improvement_of
+from crlbench.verdict.load import Runs
 from crlbench.verdict.pairs import AxisPair, paired_axes
 from crlbench.verdict.plain_data import plain
 from crlbench.verdict.protocols import Rules, rules_of
 from crlbench.verdict.ranking import AxisRanking, Contestant, Tests, rank_axis
 from crlbench.verdict.resources import known_track
-from crlbench.verdict.runs import Run, Runs
+from crlbench.verdict.runs import Run
 from crlbench.verdict.task_runs import X_AXES, SeedCurve, XAxis
 
 __all__ = [

@@ -6,7 +6,8 @@ from crlbench.contract.conditions import diff
 from crlbench.contract.records import RunRecord
 from crlbench.disk.names import RECORD_NAME
 from crlbench.errors import NotComparable, ValidationError
-from crlbench.verdict.runs import Run, Runs
+from crlbench.verdict.load import Runs
+from crlbench.verdict.runs import Run
 
 
 def board_tasks(record: RunRecord) -> tuple[str, ...]:

@@ -26,7 +26,8 @@ from crlbench.verdict.charged import Charge, charged_curve
 from crlbench.verdict.compare_read import Loaded, check_entries, compared_tasks
 from crlbench.verdict.compare_unequal import Unequal, refuse, unequal, watermark
 from crlbench.verdict.efficiency import TaskEfficiency, arrivals
-from crlbench.verdict.runs import Run, Runs
+from crlbench.verdict.load import Runs
+from crlbench.verdict.runs import Run
 from crlbench.verdict.task_runs import SeedCurve, rising_seconds
 
 By = Literal["completions", "bytes", "updates", "flops", "labels", "time"]

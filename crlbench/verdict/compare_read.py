@@ -15,7 +15,7 @@ from crlbench.stats.intervals import REPLICATES, ROOT_SEED, Replicates
 from crlbench.verdict.axes import Axis, Evidence
 from crlbench.verdict.board import Board, summarise_board
 from crlbench.verdict.entry import Entry
-from crlbench.verdict.runs import Runs, load_runs
+from crlbench.verdict.load import Runs, load_runs
 
 MOST_ENTRIES = len(ascii_uppercase)
 DEPTH = 4

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from crlbench.stats.false_discovery import discoveries
-from crlbench.stats.intervals import Verdict
+from crlbench.stats.paired import Verdict
 from crlbench.verdict.axes import MARGIN
 
 

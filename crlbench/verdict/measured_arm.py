@@ -6,7 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from crlbench.stats.intervals import Replicates, Stratum, plain_mean, resample
+from crlbench.stats.intervals import (
+    Replicates,
+    Stratum,
+    plain_mean,
+    resample,
+)
 from crlbench.stats.measures import Constants, ItemTable
 from crlbench.stats.novelty import Novelty
 from crlbench.stats.resampling import (

@@ -17,13 +17,15 @@ from crlbench.stats.intervals import (
     MIN_SEEDS,
     MIN_SEEDS_TOGETHER,
     Interval,
-    Paired,
     Replicates,
+    trimmed_mean,
+)
+from crlbench.stats.paired import (
+    Paired,
     Verdict,
     differences,
     paired,
     paired_with_replicates,
-    trimmed_mean,
 )
 from crlbench.stats.paired_error import paired_error
 from crlbench.stats.profiles import improvement

@@ -12,7 +12,12 @@ import numpy as np
 from crlbench.base.added import added_field
 from crlbench.base.parallel import spread
 from crlbench.stats.generalization import WEIGHTS, weightings
-from crlbench.stats.intervals import MIN_SEEDS, REPLICATES, plain_mean, trimmed_mean
+from crlbench.stats.intervals import (
+    MIN_SEEDS,
+    REPLICATES,
+    plain_mean,
+    trimmed_mean,
+)
 from crlbench.stats.pair_statistics import FLOOR
 from crlbench.stats.stability_shares import headline, shares, swapped_differences
 from crlbench.stats.stress import COLUMNS, rows_headline, swapped_stress_differences

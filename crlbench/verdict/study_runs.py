@@ -14,8 +14,9 @@ from crlbench.contract.study import STUDY_NAME, Arm, Comparison, Study
 from crlbench.disk import reading
 from crlbench.disk.names import RECORD_NAME
 from crlbench.errors import UsageError, ValidationError
+from crlbench.verdict.load import load_cell
 from crlbench.verdict.protocols import rules_of
-from crlbench.verdict.runs import Run, load_cell
+from crlbench.verdict.runs import Run
 
 Cells = dict[tuple[str, int], Run]
 """The finished runs of one arm by task and seed index."""

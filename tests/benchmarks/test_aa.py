@@ -10,7 +10,7 @@ import aa
 import pytest
 
 from crlbench.verdict.board import summarise_board
-from crlbench.verdict.runs import Runs, load_runs
+from crlbench.verdict.load import Runs, load_runs
 from tests.support.simulate import Plan, write_board
 
 REDUCED = ("--set", "budget.grid=4", "--tasks", "list-ops,addition")

@@ -10,7 +10,7 @@ import pytest
 from play_gates import Cell, cells_of, gates
 
 from crlbench.verdict.board import summarise_board
-from crlbench.verdict.runs import load_runs
+from crlbench.verdict.load import load_runs
 
 RESULTS = Path(__file__).parents[2] / "leaderboard" / "results"
 FIRST = RESULTS / "play-57bfeefe8b29"

@@ -8,8 +8,8 @@ import reference
 
 from crlbench.contract.conditions import Reference
 from crlbench.verdict.board import summarise_board
+from crlbench.verdict.load import load_runs
 from crlbench.verdict.resources import known_track
-from crlbench.verdict.runs import load_runs
 from tests.support.simulate import Plan, write_board
 
 

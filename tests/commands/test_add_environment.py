@@ -12,7 +12,7 @@ import pytest
 
 from crlbench import cli
 from crlbench.catalog.find import Catalog
-from crlbench.verdict.runs import load_runs
+from crlbench.verdict.load import load_runs
 from tests.test_layers import imports
 
 pytestmark = pytest.mark.slow

@@ -40,8 +40,8 @@ from crlbench.disk.unpacking import BadArchive
 from crlbench.errors import CrlbenchError, UsageError, ValidationError, unknown_name
 from crlbench.run import store
 from crlbench.run.board import load_track
+from crlbench.verdict.load import load_runs
 from crlbench.verdict.resources import known_track
-from crlbench.verdict.runs import load_runs
 from crlbench.verdict.study_runs import read_study
 from tests.contribute.test_bad_models import ENTRY
 from tests.support.simulate import Plan, file_digests, rewrite, write_run

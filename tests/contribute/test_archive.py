@@ -19,7 +19,7 @@ from crlbench.pages import reproduce
 from crlbench.run.archive import catalog_of, open_board, open_track
 from crlbench.run.board import Request, make_board
 from crlbench.verdict import resources
-from crlbench.verdict.runs import load_runs
+from crlbench.verdict.load import load_runs
 from tests.contribute.honest import TRACK, catalog, crlbench, evaluated
 from tests.contribute.test_base import checked
 from tests.contribute.test_changes import repository

@@ -9,7 +9,8 @@ import pytest
 
 from crlbench.contract.records import SplitScore
 from crlbench.contribute.results.copies import Known, _describe, marks
-from crlbench.verdict.runs import Run, load_runs
+from crlbench.verdict.load import load_runs
+from crlbench.verdict.runs import Run
 from tests.support.simulate import Plan, write_board
 
 RESULTS = Path(__file__).parents[2] / "leaderboard" / "results"

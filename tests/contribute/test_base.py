@@ -9,7 +9,7 @@ import pytest
 
 import tests.contribute.forged_ledgers  # noqa: F401  (adds to the catalogue)
 from crlbench.contribute.results.changes import base_of
-from crlbench.verdict.runs import load_runs
+from crlbench.verdict.load import load_runs
 from tests.contribute.catalogue import FORGERIES
 from tests.contribute.forger import Forger
 from tests.contribute.honest import catalog, copied, crlbench

@@ -16,7 +16,7 @@ from crlbench.disk.names import VERIFICATION_NAME
 from crlbench.errors import UsageError, ValidationError
 from crlbench.run.ledger import append_line
 from crlbench.verdict.board import summarise_board
-from crlbench.verdict.runs import load_runs
+from crlbench.verdict.load import load_runs
 from tests.contribute.forger import extended
 from tests.contribute.test_changes import RESULTS, commit, git, place, repository, validated
 

@@ -22,7 +22,7 @@ from crlbench.site.pages import entry_path
 from crlbench.site.reading import read_site
 from crlbench.site.render import Renderer
 from crlbench.verdict.board import summarise_board
-from crlbench.verdict.runs import load_runs
+from crlbench.verdict.load import load_runs
 from tests.contribute.honest import crlbench
 from tests.contribute.test_changes import RESULTS, commit, git, place, repository, validated
 

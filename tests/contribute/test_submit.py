@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from crlbench.contribute.review.pull_request import HUMAN, check_boxes
-from crlbench.verdict.runs import load_runs
+from crlbench.verdict.load import load_runs
 from tests.contribute.honest import crlbench, evaluated, run_in
 
 

@@ -22,7 +22,7 @@ from crlbench.policy.weights.files import check_weights
 from crlbench.run.admission import admit, locate
 from crlbench.run.board import load_track
 from crlbench.run.subject import check_context
-from crlbench.verdict.runs import load_runs
+from crlbench.verdict.load import load_runs
 
 MADE = [name for name in PLAY if (HERE.parent / f"{name}.toml").is_file()]
 """Those that have an entry."""

@@ -11,7 +11,7 @@ from crlbench.pages.report import render_page
 from crlbench.pages.study import render_ablation
 from crlbench.verdict.ablation import summarise_study
 from crlbench.verdict.board import summarise_board
-from crlbench.verdict.runs import load_runs
+from crlbench.verdict.load import load_runs
 from tests.support.chromium import barriers
 from tests.support.simulate import Plan, Trial, hostile, write_board, write_study
 

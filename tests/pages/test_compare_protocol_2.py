@@ -17,7 +17,7 @@ from crlbench.pages.compare_table import markdown_comparison, plain_comparison
 from crlbench.verdict.board import summarise_board
 from crlbench.verdict.compare import Comparison, compare
 from crlbench.verdict.compare_read import read_entry
-from crlbench.verdict.runs import load_runs
+from crlbench.verdict.load import load_runs
 from tests.support.simulate import Plan, write_board
 
 ENTRY = Plan(

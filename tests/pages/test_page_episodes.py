@@ -23,7 +23,7 @@ from crlbench.pages.report import render_page
 from crlbench.site import runs as run_pages
 from crlbench.site.pages import whole
 from crlbench.verdict.board import summarise_board
-from crlbench.verdict.runs import Runs, load_runs
+from crlbench.verdict.load import Runs, load_runs
 from tests.pages.test_browser import SIZES, Visit
 from tests.site.stored import html, site_of
 from tests.support.chromium import barriers

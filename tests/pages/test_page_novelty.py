@@ -14,7 +14,7 @@ from crlbench.pages.bars import PartedBar, parted_bars
 from crlbench.pages.board_table import plain_table
 from crlbench.pages.report import render_page
 from crlbench.verdict.board import Board, summarise_board
-from crlbench.verdict.runs import Runs, load_runs
+from crlbench.verdict.load import Runs, load_runs
 from tests.support.simulate import Plan, write_board
 
 pytestmark = pytest.mark.slow

@@ -20,7 +20,7 @@ from crlbench.stats.resampling import MIN_TASKS
 from crlbench.stats.stability import PARTS
 from crlbench.verdict.board import Board, summarise_board
 from crlbench.verdict.efficiency import Speed
-from crlbench.verdict.runs import Runs, load_runs
+from crlbench.verdict.load import Runs, load_runs
 from tests.pages.test_report import read
 from tests.support.simulate import Plan, rewrite, write_board
 

@@ -14,7 +14,7 @@ from crlbench.contract.dynamics import UPDATE_STATS
 from crlbench.pages import words
 from crlbench.pages.report import render_page
 from crlbench.verdict.board import Board, summarise_board
-from crlbench.verdict.runs import Runs, load_runs
+from crlbench.verdict.load import Runs, load_runs
 from tests.support.simulate import Plan, hostile, write_board
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}

@@ -14,7 +14,8 @@ from crlbench.pages import words
 from crlbench.pages.curves import overlay
 from crlbench.pages.dots import effect_axis, effect_row, effect_scale
 from crlbench.pages.study import key, render_ablation
-from crlbench.stats.intervals import Interval, Paired
+from crlbench.stats.intervals import Interval
+from crlbench.stats.paired import Paired
 from crlbench.verdict.ablation import summarise_study
 from crlbench.verdict.study_runs import StudyRuns, read_study
 from crlbench.verdict.traces import MOST_POINTS, Trace, trace

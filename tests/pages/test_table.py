@@ -13,7 +13,7 @@ from rich.console import Console
 from crlbench.pages import words
 from crlbench.pages.board_table import plain_table, terminal_table
 from crlbench.verdict.board import Board, summarise_board
-from crlbench.verdict.runs import load_runs
+from crlbench.verdict.load import load_runs
 from tests.support.simulate import Plan, hostile, write_board
 
 

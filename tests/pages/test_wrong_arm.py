@@ -17,7 +17,7 @@ from crlbench.pages.report import render_page
 from crlbench.verdict.board import Board, summarise_board
 from crlbench.verdict.compare import compare
 from crlbench.verdict.compare_read import read_entry
-from crlbench.verdict.runs import Runs, load_runs
+from crlbench.verdict.load import Runs, load_runs
 from tests.support.simulate import Plan, write_board
 
 TASKS = ("addition", "counting")

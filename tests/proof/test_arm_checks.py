@@ -15,7 +15,8 @@ from crlbench.contract.verification import Finding
 from crlbench.proof.facts import facts_of
 from crlbench.proof.figures import check_figures
 from crlbench.verdict.arm_agreement import contradict_arms, must_differ
-from crlbench.verdict.runs import Run, load_runs
+from crlbench.verdict.load import load_runs
+from crlbench.verdict.runs import Run
 from tests.support.simulate import Plan, write_board
 
 PROMPTS, ROWS = 32, 256

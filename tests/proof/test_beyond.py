@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from crlbench.contract.records import CurvePoint
-from crlbench.proof.figures import START_KL, _check_beyond
 from crlbench.proof.likeness import KL_ROUNDING, _beyond
+from crlbench.proof.scores import START_KL, _check_beyond
 
 WHOLE = {"gold": 0.5, "audit": 0.25, "kl": 0.3, "kl_se": 0.1}
 

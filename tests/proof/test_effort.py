@@ -11,7 +11,7 @@ from crlbench.contract.conditions import stated_conditions
 from crlbench.contract.records import RunRecord
 from crlbench.errors import EnvironmentUnfit
 from crlbench.proof.effort import ETERNITY, MAX_ROWS, out_of_reach, replay_seconds, require_within
-from crlbench.verdict.runs import load_runs
+from crlbench.verdict.load import load_runs
 from tests.contribute.honest import crlbench
 
 RESULTS = Path(__file__).parents[2] / "leaderboard/results"

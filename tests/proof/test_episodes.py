@@ -16,13 +16,14 @@ from crlbench.contract.verification import Finding
 from crlbench.disk.names import EPISODES
 from crlbench.proof.episodes import check_played, check_read, check_spoken
 from crlbench.proof.facts import Facts, facts_of
-from crlbench.proof.figures import check_splits
 from crlbench.proof.rescore import reader_of, rescore
+from crlbench.proof.scores import check_splits
 from crlbench.run.subject import confined_task, load_task
 from crlbench.stats.measures import BLIND
 from crlbench.verdict.archive import Archive
 from crlbench.verdict.entry import make_entry
-from crlbench.verdict.runs import Run, load_runs
+from crlbench.verdict.load import load_runs
+from crlbench.verdict.runs import Run
 from tests.support.shared import made_once
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,8 @@ from crlbench.contract.machine import BEGUN_ON, machine_class
 from crlbench.proof.bands import UNTAUGHT_LOSS, Band, band_of
 from crlbench.proof.likeness import Difference, Stored, differences, other_class
 from crlbench.proof.replay import Trace, whole_trace
-from crlbench.verdict.runs import Run, load_runs
+from crlbench.verdict.load import load_runs
+from crlbench.verdict.runs import Run
 
 FP32, BF16, SOLVED = band_of("fp32", False), band_of("bf16", False), band_of("fp32", True)
 ROWS = 8

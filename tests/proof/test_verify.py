@@ -16,7 +16,7 @@ from crlbench.proof.checkout import RELEASES
 from crlbench.run.board import load_track
 from crlbench.run.mend import curve_csv
 from crlbench.verdict.badges import read_badges
-from crlbench.verdict.runs import load_runs
+from crlbench.verdict.load import load_runs
 from tests.support import tampering
 from tests.support.checkpoints import write_checkpoint
 from tests.support.commands import command, terse

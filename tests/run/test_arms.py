@@ -21,7 +21,7 @@ from crlbench.errors import Interrupted
 from crlbench.proof.replay import cell_of
 from crlbench.run.execute import run_cell
 from crlbench.verdict.board import summarise_board
-from crlbench.verdict.runs import load_runs
+from crlbench.verdict.load import load_runs
 from tests.support.arm_runs import MODEL, TASK, TRACK
 
 pytestmark = pytest.mark.slow

@@ -15,7 +15,7 @@ from crlbench.contract.record_files import read_record
 from crlbench.disk.hashing import sha256_file
 from crlbench.run.ledger import read
 from crlbench.verdict.attempts import read_attempts
-from crlbench.verdict.runs import load_runs
+from crlbench.verdict.load import load_runs
 from tests.support.checkpoints import write_checkpoint
 from tests.support.commands import SHORT, command, terse
 

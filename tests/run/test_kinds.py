@@ -29,7 +29,7 @@ from crlbench.train import reward
 from crlbench.train.collect import Answers, Collected
 from crlbench.train.requests import Examination
 from crlbench.types import PromptBatch, Rollout
-from crlbench.verdict.runs import load_runs
+from crlbench.verdict.load import load_runs
 from tests.support.entries import copied
 
 SHORT = {

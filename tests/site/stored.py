@@ -9,7 +9,7 @@ from crlbench.site.pages import Page
 from crlbench.site.render import Renderer
 from crlbench.site.source import Site, StoredBoard
 from crlbench.verdict.board import summarise_board
-from crlbench.verdict.runs import load_runs
+from crlbench.verdict.load import load_runs
 from tests.support.simulate import Plan, write_board
 
 REPLICATES = 200

@@ -16,7 +16,7 @@ from crlbench.stats.swaps import _Pairs
 from crlbench.verdict.axes import AXES, Axis
 from crlbench.verdict.board import Ranked, summarise_board
 from crlbench.verdict.entry import Entry
-from crlbench.verdict.runs import load_runs
+from crlbench.verdict.load import load_runs
 from tests.support.simulate import Plan, write_board
 
 REPLICATES = 400

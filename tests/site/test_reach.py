@@ -20,7 +20,7 @@ from crlbench.site.reading import read_site
 from crlbench.site.standings import standings
 from crlbench.stats.correlations import spearman
 from crlbench.verdict.board import summarise_board
-from crlbench.verdict.runs import load_runs
+from crlbench.verdict.load import load_runs
 from tests.site.stored import html, site_of
 from tests.support.simulate import TASKS, Plan, write_board, write_uneven
 

@@ -15,7 +15,7 @@ from crlbench.site import runs
 from crlbench.site.pages import Page, whole
 from crlbench.site.source import Site
 from crlbench.verdict.board import summarise_board
-from crlbench.verdict.runs import Runs
+from crlbench.verdict.load import Runs
 from tests.site.stored import REPLICATES, html, site_of
 from tests.support.simulate import Plan, hostile
 

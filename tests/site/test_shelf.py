@@ -11,7 +11,8 @@ from crlbench.site.reading import read_site
 from crlbench.site.source import Site, read_board
 from crlbench.verdict.cells import vanished_run
 from crlbench.verdict.kept_runs import KeptRun
-from crlbench.verdict.runs import Run, load_runs
+from crlbench.verdict.load import load_runs
+from crlbench.verdict.runs import Run
 
 
 def test_runs_come_back_with_their_records(site: Site) -> None:

@@ -38,7 +38,7 @@ from crlbench.suite.labels import Ask, Gold, Verdict
 from crlbench.train.charging import Meter
 from crlbench.verdict.compare import compare
 from crlbench.verdict.compare_read import Loaded, read_entry
-from crlbench.verdict.runs import load_runs
+from crlbench.verdict.load import load_runs
 
 SMALL = {
     "budget.prompts": "8",

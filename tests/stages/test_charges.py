@@ -27,8 +27,8 @@ from crlbench.verdict.board import summarise_board
 from crlbench.verdict.charged import BUDGET, find_charged
 from crlbench.verdict.compare_axis import task_views
 from crlbench.verdict.compare_read import read_entry
+from crlbench.verdict.load import Runs, load_runs
 from crlbench.verdict.run_measures import TaskItems
-from crlbench.verdict.runs import Runs, load_runs
 from tests.policy.test_flops import counter
 from tests.stages.test_chain import audit, plan_in, rewritten, run
 

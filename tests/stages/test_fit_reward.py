@@ -23,8 +23,8 @@ from crlbench.stages.fit_reward import token_pairs
 from crlbench.stats.proportion import wilson
 from crlbench.suite import pairs
 from crlbench.suite.learned import ROWS
+from crlbench.verdict.load import load_runs
 from crlbench.verdict.run_measures import measure
-from crlbench.verdict.runs import load_runs
 from tests.support.entries import plain
 
 ROOT = Path(__file__).parents[2]

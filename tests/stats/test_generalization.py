@@ -25,8 +25,9 @@ from crlbench.stats.generalization import (
 )
 from crlbench.stats.measures import Honesty, SplitMeasure, unit
 from crlbench.stats.nulls import positive_part
+from crlbench.verdict.load import Runs
 from crlbench.verdict.run_measures import measure
-from crlbench.verdict.runs import Run, Runs
+from crlbench.verdict.runs import Run
 from tests.support.simulate import RETAIN
 
 RUNS = 2000 if os.environ.get("CRLBENCH_FULL") else 200

@@ -8,17 +8,19 @@ import numpy as np
 import pytest
 
 from crlbench.stats.intervals import (
-    MOST_SEEDS,
     Interval,
-    Paired,
     Stratum,
-    paired,
     replicate,
-    seeds_to_settle,
     task_balanced_iqm,
-    verdict,
 )
 from crlbench.stats.measures import ItemTable
+from crlbench.stats.paired import (
+    MOST_SEEDS,
+    Paired,
+    paired,
+    seeds_to_settle,
+    verdict,
+)
 from tests.support.simulate import lam_stratum
 
 STUDIES = 2000 if os.environ.get("CRLBENCH_FULL") else 150

@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from crlbench.errors import ValidationError
-from crlbench.stats.intervals import Stratum, expanded_tail, resample, task_balanced_iqm
+from crlbench.stats.intervals import (
+    Stratum,
+    expanded_tail,
+    resample,
+    task_balanced_iqm,
+)
 from crlbench.stats.profiles import (
     improvement,
     mean,

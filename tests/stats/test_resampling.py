@@ -13,7 +13,6 @@ from crlbench.stats.derivatives import derivative, gen_blocks, sum_clusters
 from crlbench.stats.intervals import (
     Interval,
     item_weights,
-    paired,
     plain_mean,
     replicate,
     seed_index,
@@ -21,6 +20,7 @@ from crlbench.stats.intervals import (
     trimmed_mean,
 )
 from crlbench.stats.measures import ItemTable
+from crlbench.stats.paired import paired
 from crlbench.stats.resampling import (
     POSITIONS,
     Rows,

@@ -36,9 +36,10 @@ from crlbench.stats.stability import (
     worst_seeds,
     worst_steps,
 )
+from crlbench.verdict.load import Runs
 from crlbench.verdict.run_curve import full_curve
 from crlbench.verdict.run_measures import measure
-from crlbench.verdict.runs import Run, Runs
+from crlbench.verdict.runs import Run
 from tests.support.clock import cpu_seconds
 
 ABOVE = Interval(0.2, 0.6)

@@ -11,7 +11,12 @@ import numpy as np
 import pytest
 
 from crlbench.errors import ValidationError
-from crlbench.stats.intervals import plain_mean, task_balanced_iqm, trimmed_mean, variance_parts
+from crlbench.stats.intervals import (
+    plain_mean,
+    task_balanced_iqm,
+    trimmed_mean,
+    variance_parts,
+)
 from crlbench.stats.pair_statistics import Items, Summed
 from crlbench.stats.step_down import Row, StepDown, measured
 from crlbench.stats.swaps import (

@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 
 from crlbench.errors import ValidationError
-from crlbench.stats.intervals import Stratum, resample, task_balanced_iqm, trimmed_mean
+from crlbench.stats.intervals import (
+    Stratum,
+    resample,
+    task_balanced_iqm,
+    trimmed_mean,
+)
 from crlbench.stats.swaps import Randomisation, randomise
 from crlbench.stats.tiers import ALPHA, pool_errors, rank, shrink, tiers, tiers_of_many
 from crlbench.verdict.ranking import _moments

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from crlbench.verdict.board import Board, summarise_board
-from crlbench.verdict.runs import Runs, load_runs
+from crlbench.verdict.load import Runs, load_runs
 from tests.support.shared import made_once
 from tests.support.simulate import Plan, write_board
 

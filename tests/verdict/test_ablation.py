@@ -19,7 +19,7 @@ from crlbench.pages.study import render_ablation
 from crlbench.stats.intervals import task_balanced_iqm
 from crlbench.verdict.ablation import Ablation, summarise_study
 from crlbench.verdict.board import summarise_board
-from crlbench.verdict.runs import load_runs
+from crlbench.verdict.load import load_runs
 from crlbench.verdict.study_runs import read_study
 from tests.support.simulate import Plan, Trial, hostile, rewrite, write_study
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from crlbench.verdict.load import load_runs
 from crlbench.verdict.novelties import find_new_items
 from crlbench.verdict.run_measures import TaskItems
-from crlbench.verdict.runs import load_runs
 
 ARCHIVE = Path(__file__).parents[2] / "leaderboard" / "results" / "mini-543da47d0c99"
 NEW_SHARES = {

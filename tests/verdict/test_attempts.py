@@ -11,7 +11,7 @@ import pytest
 from crlbench.contract.attempts import plan_hash
 from crlbench.errors import ValidationError
 from crlbench.verdict.attempts import Attempts, Extension, read_attempts
-from crlbench.verdict.runs import load_runs
+from crlbench.verdict.load import load_runs
 from tests.support.ledgers import Writer, second
 from tests.support.simulate import Plan, rewrite, write_board
 

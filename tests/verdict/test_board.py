@@ -14,7 +14,8 @@ from crlbench.errors import NotComparable, UsageError, ValidationError
 from crlbench.stats.intervals import Replicates
 from crlbench.stats.resampling import wider_interval
 from crlbench.verdict.board import AXES, Board, paired_axes, plain, summarise_board
-from crlbench.verdict.runs import Run, Runs, load_runs
+from crlbench.verdict.load import Runs, load_runs
+from crlbench.verdict.runs import Run
 from tests.support.clock import cpu_seconds
 from tests.support.simulate import Plan, replace_items, rewrite, write_board, write_run
 

@@ -15,7 +15,7 @@ from crlbench.pages import words
 from crlbench.run.ledger import Ledger
 from crlbench.verdict.board import summarise_board
 from crlbench.verdict.entry import Entry
-from crlbench.verdict.runs import load_runs
+from crlbench.verdict.load import load_runs
 from tests.support.ledgers import Writer
 from tests.support.simulate import Plan, declare, rewrite, write_board
 

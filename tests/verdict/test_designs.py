@@ -21,7 +21,7 @@ from crlbench.verdict.axes import AXES
 from crlbench.verdict.board import Board, summarise_board
 from crlbench.verdict.design_ranking import AxisDesigns, draw_lines, rank_designs
 from crlbench.verdict.design_rows import design_rows, group_entries
-from crlbench.verdict.runs import load_runs
+from crlbench.verdict.load import load_runs
 from tests.support.designs import (
     ALONE,
     CROSSED,

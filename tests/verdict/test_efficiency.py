@@ -12,8 +12,8 @@ from crlbench.stats.thresholds import TAUS
 from crlbench.verdict.axes import Estimate
 from crlbench.verdict.board import Entry, summarise_board
 from crlbench.verdict.efficiency import arrivals, efficiency
+from crlbench.verdict.load import load_runs
 from crlbench.verdict.resources import known_track
-from crlbench.verdict.runs import load_runs
 from tests.support.simulate import Plan, write_board
 
 

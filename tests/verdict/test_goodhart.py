@@ -13,7 +13,7 @@ from crlbench.pages.page_goodhart import panels
 from crlbench.pages.report import render_page
 from crlbench.verdict.board import summarise_board
 from crlbench.verdict.goodhart import paid_by_model
-from crlbench.verdict.runs import load_runs
+from crlbench.verdict.load import load_runs
 from tests.support.simulate import Plan, rewrite, write_board
 
 A, B = 0.3, 0.2

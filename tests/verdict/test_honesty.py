@@ -14,8 +14,9 @@ from crlbench.pages.report import render_page
 from crlbench.pages.reproduce import command
 from crlbench.verdict.board import summarise_board
 from crlbench.verdict.board_conditions import board_tasks, measured_tasks
+from crlbench.verdict.load import load_runs
 from crlbench.verdict.run_measures import measure
-from crlbench.verdict.runs import Run, load_runs
+from crlbench.verdict.runs import Run
 from tests.pages.test_report import read
 from tests.support.simulate import RETAIN, Plan, replace_items, rewrite, write_board
 

@@ -15,6 +15,7 @@ import pytest
 from crlbench.disk.parcels import BadParcel, read_array
 from crlbench.verdict.board import Board, summarise_board
 from crlbench.verdict.entry import Entry
+from crlbench.verdict.load import Runs, load_runs
 from crlbench.verdict.packing import (
     FIELDS,
     KeptEntry,
@@ -25,7 +26,6 @@ from crlbench.verdict.packing import (
 )
 from crlbench.verdict.pairs import compare_pair
 from crlbench.verdict.plain_data import plain
-from crlbench.verdict.runs import Runs, load_runs
 from tests.support.simulate import Plan, write_board
 
 REPLICATES = 5_000

@@ -18,9 +18,9 @@ from crlbench.catalog.find import Catalog
 from crlbench.commands.model_standing import find_standings, standing_lines
 from crlbench.commands.publish import place_lines
 from crlbench.verdict.board import Board, summarise_board
+from crlbench.verdict.load import load_runs
 from crlbench.verdict.place import Place, find_place, stored_place
 from crlbench.verdict.resources import leaderboard_folder
-from crlbench.verdict.runs import load_runs
 from tests.support.designs import write_designs
 from tests.verdict.test_board import ranked, three
 

@@ -19,8 +19,8 @@ from crlbench.disk.names import EPISODES
 from crlbench.errors import ValidationError
 from crlbench.pages.board_table import placebo_sentence
 from crlbench.verdict.board import Board, Entry, summarise_board
+from crlbench.verdict.load import load_runs
 from crlbench.verdict.pairs import paired_axes
-from crlbench.verdict.runs import load_runs
 from tests.support.simulate import TASKS, Plan, replace_items, rewrite, write_board
 
 ITEMS, FLOOR, HARD_FLOOR = 256, 0.03, 0.01

@@ -13,9 +13,10 @@ from crlbench.contract.conditions import fingerprint
 from crlbench.errors import ValidationError
 from crlbench.stats.measures import area, captured, trapezoid_weights, unit
 from crlbench.verdict.board import summarise_board
+from crlbench.verdict.load import Runs, load_runs
 from crlbench.verdict.run_curve import full_curve
 from crlbench.verdict.run_measures import TaskItems, item_table, measure
-from crlbench.verdict.runs import Run, Runs, load_runs
+from crlbench.verdict.runs import Run
 from tests.support.simulate import Plan, replace_items, rewrite, write_board
 
 SHARES = st.floats(0, 1, allow_nan=False)

@@ -21,7 +21,7 @@ from crlbench.disk.hashing import canonical_json, digest
 from crlbench.disk.reading import Malformed
 from crlbench.errors import NotComparable, UsageError, ValidationError
 from crlbench.verdict.board import summarise_board
-from crlbench.verdict.runs import load_runs
+from crlbench.verdict.load import load_runs
 from tests.support.simulate import (
     Plan,
     file_digests,

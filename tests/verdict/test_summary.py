@@ -15,8 +15,8 @@ from crlbench.pages import words
 from crlbench.stats.intervals import task_balanced_iqm
 from crlbench.verdict.axes import AXES
 from crlbench.verdict.board import Board, summarise_board
+from crlbench.verdict.load import load_runs
 from crlbench.verdict.plain_data import plain
-from crlbench.verdict.runs import load_runs
 from tests.support.simulate import Plan, declare, rewrite, write_board, write_run
 
 SMALL = {"items": 16, "tasks": ("addition", "counting")}

@@ -10,7 +10,7 @@ import pytest
 
 from crlbench.stats.resampling import axis_interval, linear_replicates
 from crlbench.verdict.board import Board, summarise_board
-from crlbench.verdict.runs import load_runs
+from crlbench.verdict.load import load_runs
 from crlbench.verdict.transfers import _replicates, mean_transfer, transfer_replicates
 from tests.support.simulate import Plan, write_board
 

@@ -17,7 +17,7 @@ import pytest
 from crlbench.seeding import derive
 from crlbench.stats.nulls import ROOT_SEED
 from crlbench.verdict.board import Board, summarise_board
-from crlbench.verdict.runs import load_runs
+from crlbench.verdict.load import load_runs
 from tests.support.simulate import RETAIN, Plan, write_board
 
 FAILED = ("counting", 3, 22)

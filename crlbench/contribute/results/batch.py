@@ -26,7 +26,8 @@ from crlbench.disk.packed import PACKED
 from crlbench.errors import OK, CrlbenchError, Mismatch, printable
 from crlbench.verdict.attempts import Key, key_of, read_attempts
 from crlbench.verdict.badges import Badges, read_badges
-from crlbench.verdict.runs import Run, load_runs
+from crlbench.verdict.load import load_runs
+from crlbench.verdict.runs import Run
 
 GRACE_S = 30.0
 """Seconds that a command has to put its temporary folders away once it must end."""

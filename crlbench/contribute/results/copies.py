@@ -21,7 +21,8 @@ import numpy as np
 from crlbench.contract.records import DIGESTED_ITERATIONS
 from crlbench.errors import CrlbenchError
 from crlbench.verdict.arm_agreement import must_differ
-from crlbench.verdict.runs import Run, load_runs
+from crlbench.verdict.load import load_runs
+from crlbench.verdict.runs import Run
 
 PARTING_ITERATIONS = 10
 """Fewer updates may move no sampled token, so that both arms of a cell have one curve."""

@@ -36,7 +36,7 @@ from crlbench.disk.unpacking import BadArchive, decompress
 from crlbench.errors import UsageError, ValidationError
 from crlbench.run.record import compact
 from crlbench.run.store import packed_arrays
-from crlbench.verdict.runs import load_runs
+from crlbench.verdict.load import load_runs
 from crlbench.verdict.samples import MAX_SAMPLE_BYTES
 from crlbench.verdict.study_runs import arm_folders
 

@@ -38,7 +38,8 @@ from crlbench.verdict.agreement import Peers
 from crlbench.verdict.archive import Archive
 from crlbench.verdict.board_conditions import board_tasks, same_conditions
 from crlbench.verdict.census import Census, take_census
-from crlbench.verdict.runs import Run, Runs, load_runs
+from crlbench.verdict.load import Runs, load_runs
+from crlbench.verdict.runs import Run
 
 SHOWN = 4
 """Cells that a finding names."""

@@ -22,7 +22,7 @@ from crlbench.disk.linked_lines import linked
 from crlbench.disk.packed import PACKED
 from crlbench.errors import UsageError
 from crlbench.run.store import write_bytes
-from crlbench.verdict.runs import load_runs
+from crlbench.verdict.load import load_runs
 
 RETRACTIONS = RESULTS.parent / RETRACTIONS_NAME
 """Path from the root of a checkout."""

@@ -31,7 +31,8 @@ from crlbench.verdict.axes import AXES, AXIS_WORDS, Axis
 from crlbench.verdict.board import Board, summarise_board
 from crlbench.verdict.compare import compare
 from crlbench.verdict.compare_read import read_entry
-from crlbench.verdict.runs import Run, load_runs
+from crlbench.verdict.load import load_runs
+from crlbench.verdict.runs import Run
 
 NEAREST = 2
 """Entries that a new one is laid beside."""

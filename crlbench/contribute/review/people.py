@@ -20,7 +20,7 @@ from crlbench.errors import CrlbenchError, UsageError, ValidationError
 from crlbench.verdict.archive import Archive
 from crlbench.verdict.board_conditions import board_tasks
 from crlbench.verdict.census import Standing, take_census
-from crlbench.verdict.runs import load_runs
+from crlbench.verdict.load import load_runs
 
 MAINTAINERS = RESULTS.parent / "maintainers.toml"
 """Path from the root of a checkout."""

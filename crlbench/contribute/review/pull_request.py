@@ -9,7 +9,7 @@ from pathlib import Path
 from crlbench.contribute.results.report import Examined
 from crlbench.pages.board_table import plain_table
 from crlbench.verdict.board import summarise_board
-from crlbench.verdict.runs import load_runs
+from crlbench.verdict.load import load_runs
 
 HUMAN = {
     "publish": "I may publish these results and the samples in them.",

@@ -28,7 +28,7 @@ from crlbench.disk.reading import Malformed
 from crlbench.disk.unpacking import BadArchive
 from crlbench.verdict.attempts import read_attempts
 from crlbench.verdict.board import summarise_board
-from crlbench.verdict.runs import load_runs
+from crlbench.verdict.load import load_runs
 from crlbench.verdict.study_runs import read_study
 from tests.fuzz import corpus
 from tests.fuzz.mutate import (
@@ -417,7 +417,7 @@ def _plan(data: bytes, place: Path) -> None:
     from crlbench.commands.fingerprint import _of_run, _print_leaves
     from crlbench.commands.list_rows import _runs
     from crlbench.commands.stored_entries import find_entry
-    from crlbench.verdict.runs import _read_plan
+    from crlbench.verdict.load import _read_plan
 
     path = put(place, "board/model@1/recipe/plan.json", data)
     find_entry("model", place)
