@@ -27,7 +27,7 @@ from crlbench.pages.curves import SeedCurve, mean_curve
 from crlbench.pages.frame import budget_ticks, number_ticks, x_axis, y_axis
 from crlbench.pages.svg import BOLD, Scale, color, element, figure, text
 from crlbench.stats.novelty import known_share
-from crlbench.verdict.axes import AxisScore
+from crlbench.verdict.axes import MARGIN, AxisScore
 from crlbench.verdict.run_curve import full_curve
 from crlbench.verdict.runs import Run
 
@@ -113,6 +113,9 @@ def words(stored: Stored) -> str:
     ]
     most, first, last = passes(stored.first, "id")[-1]
     designs, whole = len(stored.expected) - len(stored.missing), len(stored.expected)
+    who = f"{designs} of {whole} designs are measured."
+    if designs == whole:
+        who = first_of(stored)
     decided, pairs, beyond = decided_pairs(stored, "efficiency")
     return (
         f"1. **{percent(None if known is None else 1 - known, 0)} of what is learned is new.** It "
@@ -124,9 +127,22 @@ def words(stored: Stored) -> str:
         f"3. **No more problems come within reach.** At least one of {most} samples is right for "
         f"{number(first)} of\n"
         f"   the problems before training, and for {number(last)} after.\n"
-        f"4. **Who learns fastest**: {designs} of {whole} designs are measured. {decided} of "
-        f"{count(pairs, 'pair')} differ in Λ_new,\n"
-        f"   and {beyond} beyond these {count(len(stored.board.tasks), 'task')}.\n"
+        f"4. **Who learns fastest**: {who} "
+        f"{decided} of {count(pairs, 'pair')} differ in Λ_new, and {beyond} beyond these "
+        f"{count(len(stored.board.tasks), 'task')}.\n"
+    )
+
+
+def first_of(stored: Stored) -> str:
+    """Which design is highest, and how many are not shown to be slower."""
+    found = stored.ranking("efficiency")
+    close, _ = found.ranking.beside_leader()
+    names = {} if found.designs is None else {r.name: r.display_name for r in found.designs.rows}
+    others, be = len(found.ranking.standings) - 1, "is" if len(close) == 1 else "are"
+    return (
+        f"`{names[found.ranking.anchors[0]]}` is highest, and {len(close)} of the {others} others "
+        f"{be} not "
+        f"shown to be slower by more\n   than {MARGIN}."
     )
 
 

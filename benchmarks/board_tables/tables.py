@@ -294,11 +294,17 @@ def axes(stored: Stored) -> str:
         for one in found
     ]
     alike = [f"{one.first} and {one.second}" for one in found if one.one]
-    said = (
-        f"Axes that order these rows as one would: {listed(alike)}. Unrelated axes do so by "
-        f"chance on {percent(chance_of_one(found[0].n), 1)} of boards of {found[0].n} rows."
-        if alike else "No two axes order these rows as one would."
-    )  # fmt: skip
+    against = [f"{one.first} and {one.second}" for one in found if (one.rho or 0) < -ALIKE]
+    said = "No two axes order these rows as one would."
+    if alike:
+        said = f"Axes that order these rows as one would: {listed(alike)}."
+    if against:
+        said += f" Axes that order them the other way round: {listed(against)}."
+    if alike or against:
+        said += (
+            f" Of two unrelated axes, each of the two happens by chance on "
+            f"{percent(chance_of_one(found[0].n), 1)} of boards of {found[0].n} rows."
+        )
     return f"{table(('axes', 'rank correlation', 'rows', 'below .8'), rows)}\n\n{said}"
 
 

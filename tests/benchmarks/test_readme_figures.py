@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -60,7 +61,12 @@ def test_findings_hold_the_scores_of_the_arms(stored: Stored) -> None:
     assert f" to {fmean(greedy):.2f}." in said
     lams = [entry.lam.value for entry in stored.first]
     assert f"Λ is {fmean(lams):.2f} with the task's rewards" in said
-    assert f"{len(stored.first)} of 8 designs are measured" in said
+    values = {entry.slug: entry.axes["efficiency"].value for entry in stored.first}
+    highest = max(values, key=lambda slug: values[slug])
+    assert f"`{highest}` is highest" in said
+    assert re.search(r"17 of 28 pairs differ in Λ_new, and \d+ beyond these 8 tasks", said)
+    partial = Stored(stored.board, stored.runs, [*stored.expected, "tiny2-unknown"])
+    assert "8 of 9 designs are measured" in readme_figures.words(partial)
 
 
 def test_check_names_a_page_whose_number_is_another(
