@@ -33,7 +33,7 @@ GUIDES = {
 ABOUT = {
     "choosing": "Which model and which recipe to take, situation by situation, and why.",
     "adding": "What may enter, the commands, what they cost by size, and what happens then.",
-    "findings": "What the stored results say so far, with tables, limits and programs.",
+    "findings": "What the stored results say, with tables, limits and programs.",
     "glossary": "Every term and symbol of crlbench in a sentence.",
     "faq": "Questions about crlbench and short answers.",
 }

@@ -47,6 +47,14 @@ DATASETS = {
 """The datasets with the --tasks that docs/datasets.md gives for each."""
 
 
+LONG = (
+    "docs/adding.md:0", "docs/datasets.md:0", "docs/findings.md:0", "docs/site.md:0",
+    "docs/site.md:2", "docs/soft-actor-critic.md:0", "docs/soft-actor-critic.md:1",
+    "docs/studies/ppo-dpo.md:0", "docs/zoo.md:1",
+)  # fmt: skip
+"""Blocks that take longest, of commands that have tests of their own: .ci/full runs them."""
+
+
 def options_of(command: str) -> list[str] | None:
     """The arguments of a crlbench command line; None for another program."""
     words = shlex.split(command, comments=True)
@@ -177,9 +185,20 @@ def reduced(command: str, form: Form, places: dict[str, str]) -> list[str]:
     return [word for word in words if word] + shlex.split(form.more.format(**places))
 
 
+def test_every_long_block_is_there() -> None:
+    assert {*LONG} <= {block.id for block in BLOCKS}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("block", [block for block in BLOCKS if not is_output(block)
-                                   and block.commands], ids=lambda block: block.id)  # fmt: skip
+@pytest.mark.parametrize(
+    "block",
+    [
+        pytest.param(block, marks=pytest.mark.full) if block.id in LONG else block
+        for block in BLOCKS
+        if block.commands and not is_output(block)
+    ],
+    ids=lambda block: block.id,
+)
 def test_every_command_runs(
     block: Block, places: dict[str, str], monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

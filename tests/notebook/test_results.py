@@ -56,6 +56,7 @@ def test_tables_of_a_stored_board_are_those_of_the_command(
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_the_entries_of_the_repository_are_those_of_the_command(tmp_path: Path) -> None:
     found = crlbench.results()
     pandas.testing.assert_frame_equal(found, exported(RESULTS, "entries", tmp_path / "t.csv"))

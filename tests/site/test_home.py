@@ -305,6 +305,7 @@ def test_a_recipe_whose_name_is_no_file_name_is_refused(site: Site):
 
 
 @pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.browser
 def test_the_picture_of_the_readme_is_made_by_a_command(tmp_path: Path, chromium: Any):
     picture = tmp_path / "leaderboard.png"

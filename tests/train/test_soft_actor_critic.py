@@ -61,6 +61,7 @@ class OneToken(Answers):
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_counting_cut_to_one_token_ends_at_the_softmax_of_what_it_pays(tmp_path):
     """Policy and critics are networks; the Q that they have to find is a table."""
     task, tokenizer = Catalog().load_task("counting"), ascii_tokenizer()
