@@ -4,7 +4,8 @@
 
 The order and the sizes are those of docs/studies/pretraining-seed.md. Runs that are there are not
 made again, so the same command continues after a stop; nor are those of a model whose entry stands
-in leaderboard/results. Every step is a `crlbench evaluate`, which prints what it does.
+in leaderboard/results, or waits in leaderboard/held until all checkpoints are there. Every step is
+a `crlbench evaluate`, which prints what it does.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-BOARD = Path(__file__).parents[1] / "leaderboard/results/mini-a8d2d33fcaa9"
+LEADERBOARD = Path(__file__).parents[1] / "leaderboard"
+BOARD = LEADERBOARD / "results/mini-a8d2d33fcaa9"
 """Stored entries of version 2."""
+HELD = LEADERBOARD / "held/mini-a8d2d33fcaa9"
+"""Entries of further checkpoints, until those of all designs are there."""
 OK, FAILED_RUNS = 0, 7
 """Exit codes after which the next step runs: a run that fails by rule is a result."""
 DESIGNS = ("llama", "qwen2", "mistral", "deepseek", "gemma", "neox", "phi", "granite-hybrid")
@@ -40,10 +44,10 @@ def steps() -> Iterator[tuple[str, str, int]]:
             yield f"tiny2-{design}@{checkpoint}", REAL, FURTHER_SEEDS
 
 
-def stored() -> set[str]:
+def stored(*boards: Path) -> set[str]:
     """Models whose entry is stored: only whole ones are."""
-    folders = (re.fullmatch(r"(.+)@[0-9a-f]{8}", path.parent.name) for path in BOARD.glob("*/ppo"))
-    return {folder[1] for folder in folders if folder}
+    names = (path.parent.name for board in boards for path in board.glob("*/ppo"))
+    return {found[1] for name in names if (found := re.fullmatch(r"(.+)@[0-9a-f]{8}", name))}
 
 
 def main() -> int:
@@ -53,7 +57,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, help="runs at once (as many as there are cores)")
     options = parser.parse_args()
     end = None if options.max_hours is None else time.monotonic() + 3600 * options.max_hours
-    done = stored()
+    done = stored(BOARD, HELD)
     for model, arms, seeds in steps():
         if model in done:
             continue

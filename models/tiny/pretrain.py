@@ -60,7 +60,7 @@ BUNDLED = (
 )
 """Models whose weights come along."""
 MOMENT = 2000
-"""Updates after which models of the second generation are taken; a pilot has yet to confirm it."""
+"""Updates after which models of the second generation are taken: docs/pilot.md."""
 PRETRAINING = Schedule(
     updates=3000,
     batch=32,
