@@ -11,12 +11,13 @@ a `crlbench evaluate`, which prints what it does.
 from __future__ import annotations
 
 import argparse
-import re
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+from crlbench.catalog.find import Catalog
 
 LEADERBOARD = Path(__file__).parents[1] / "leaderboard"
 BOARD = LEADERBOARD / "results/mini-a8d2d33fcaa9"
@@ -44,10 +45,14 @@ def steps() -> Iterator[tuple[str, str, int]]:
             yield f"tiny2-{design}@{checkpoint}", REAL, FURTHER_SEEDS
 
 
-def stored(*boards: Path) -> set[str]:
-    """Models whose entry is stored: only whole ones are."""
-    names = (path.parent.name for board in boards for path in board.glob("*/ppo"))
-    return {found[1] for name in names if (found := re.fullmatch(r"(.+)@[0-9a-f]{8}", name))}
+def is_stored(model: str, *boards: Path) -> bool:
+    """Whether a board has the entry of a model: only whole ones are stored."""
+    design, _, checkpoint = model.partition("@")
+    card = Catalog().load_model(design)
+    if checkpoint and checkpoint not in card.checkpoints:
+        return False
+    folder = f"{design}@{Catalog().load_model(model).revision[:8]}"
+    return any((board / folder / "ppo").is_dir() for board in boards)
 
 
 def main() -> int:
@@ -57,9 +62,8 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, help="runs at once (as many as there are cores)")
     options = parser.parse_args()
     end = None if options.max_hours is None else time.monotonic() + 3600 * options.max_hours
-    done = stored(BOARD, HELD)
     for model, arms, seeds in steps():
-        if model in done:
+        if is_stored(model, BOARD, HELD):
             continue
         command = [sys.executable, "-m", "crlbench", "evaluate", "--model", model, "--arm", arms]
         command += ["--seeds", str(seeds), "--track", "mini", "--recipe", "ppo"]
