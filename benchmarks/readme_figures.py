@@ -114,7 +114,7 @@ def words(stored: Stored) -> str:
     most, first, last = passes(stored.first, "id")[-1]
     designs, whole = len(stored.expected) - len(stored.missing), len(stored.expected)
     who = f"{designs} of {whole} designs are measured."
-    if designs == whole:
+    if designs == whole and stored.ranking("efficiency").ranking.anchors:
         who = first_of(stored)
     decided, pairs, beyond = decided_pairs(stored, "efficiency")
     return (
@@ -124,23 +124,23 @@ def words(stored: Stored) -> str:
         f"2. **The labels teach it.** Λ is {arms[0]} with the task's rewards, {arms[1]} when the "
         "model is paid for its own\n"
         f"   likeliest answers, and {arms[2]} when rewards ignore the answer.\n"
-        f"3. **No more problems come within reach.** At least one of {most} samples is right for "
-        f"{number(first)} of\n"
-        f"   the problems before training, and for {number(last)} after.\n"
+        "3. **On the mean, no more problems come within reach.** At least one of "
+        f"{most} samples is right for\n"
+        f"   {number(first)} of the problems before training, and for {number(last)} after.\n"
         f"4. **Who learns fastest**: {who} "
-        f"{decided} of {count(pairs, 'pair')} differ in Λ_new, and {beyond} beyond these "
-        f"{count(len(stored.board.tasks), 'task')}.\n"
+        f"{decided} of {count(pairs, 'pair')} differ in Λ_new. Each "
+        f"taken alone, {beyond} differ beyond these {count(len(stored.board.tasks), 'task')}.\n"
     )
 
 
 def first_of(stored: Stored) -> str:
     """Which design is highest, and how many are not shown to be slower."""
-    found = stored.ranking("efficiency")
-    close, _ = found.ranking.beside_leader()
-    names = {} if found.designs is None else {r.name: r.display_name for r in found.designs.rows}
-    others, be = len(found.ranking.standings) - 1, "is" if len(close) == 1 else "are"
+    ranking = stored.ranking("efficiency").ranking
+    first = next(one for one in ranking.standings if one.model == ranking.anchors[0])
+    close = [s for s in ranking.standings if s is not first and s.model not in first.worse]
+    others, be = len(ranking.standings) - 1, "is" if len(close) == 1 else "are"
     return (
-        f"`{names[found.ranking.anchors[0]]}` is highest, and {len(close)} of the {others} others "
+        f"`{first.model.partition('/')[0]}` is highest, and {len(close)} of the {others} others "
         f"{be} not "
         f"shown to be slower by more\n   than {MARGIN}."
     )

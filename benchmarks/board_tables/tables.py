@@ -30,6 +30,8 @@ from crlbench.verdict.runs import Run
 FIRST = "i0o0"
 """The checkpoint of each design that has all arms and seeds."""
 RECIPE = "ppo"
+MOST_COUNTED, DRAWN = 8, 100_000
+"""Rows of which all orders are counted, and orders that are drawn of more."""
 
 
 class Stored:
@@ -302,17 +304,21 @@ def axes(stored: Stored) -> str:
         said += f" Axes that order them the other way round: {listed(against)}."
     if alike or against:
         said += (
-            f" Of two unrelated axes, each of the two happens by chance on "
-            f"{percent(chance_of_one(found[0].n), 1)} of boards of {found[0].n} rows."
+            f" Two axes that are unrelated do one or the other by chance on "
+            f"{percent(2 * chance_of_one(found[0].n), 1)} of boards of {found[0].n} rows."
         )
     return f"{table(('axes', 'rank correlation', 'rows', 'below .8'), rows)}\n\n{said}"
 
 
 def chance_of_one(rows: int) -> float:
-    """How often two unrelated axes order that many rows as one would, over all orders."""
-    orders = np.array([*permutations(range(rows))]) - (rows - 1) / 2
-    rho = orders @ orders[0] / (orders[0] @ orders[0])
-    return float(np.mean(rho > ALIKE))
+    """How often two unrelated axes order that many rows as one would: over all orders, and over
+    :data:`DRAWN` drawn ones where all are too many."""
+    ranks = np.arange(rows) - (rows - 1) / 2
+    if rows <= MOST_COUNTED:
+        orders = np.array([*permutations(ranks)])
+    else:
+        orders = np.random.default_rng(0).permuted(np.tile(ranks, (DRAWN, 1)), axis=1)
+    return float(np.mean(orders @ ranks / (ranks @ ranks) > ALIKE))
 
 
 def starts(stored: Stored) -> str:
@@ -382,13 +388,15 @@ def choices(stored: Stored) -> str:
     leaders = "No rank yet."
     if ranking.anchors:
         leaders = f"Highest: `{names[ranking.anchors[0]]}`."
-        close, behind = (
-            [f"`{names[one.model]}`" for one in part] for part in ranking.beside_leader()
+        first, *rest = sorted(ranking.by_estimate(), key=lambda s: s.model != ranking.anchors[0])
+        close, slower = (
+            [f"`{names[s.model]}`" for s in rest if (s.model in first.worse) == is_worse]
+            for is_worse in (False, True)
         )
         if close:
             leaders += f" Not shown to be slower by more than {MARGIN}: {listed(close, 8)}."
-        if behind:
-            leaders += f" Slower by more than that: {listed(behind, 8)}."
+        if slower:
+            leaders += f" Slower by more than that: {listed(slower, 8)}."
     designs = stored.ranking("efficiency").designs
     about = "No: the rows are one checkpoint each."
     if designs is not None and designs.kind == "designs":
@@ -401,7 +409,7 @@ def choices(stored: Stored) -> str:
         ["Is that known of the design?", about],
         ["Is that known on other tasks?",
          f"{'In part' if beyond else 'No'}: {decided} of {count(pairs, 'pair')} differ here, and "
-         f"{beyond} of them by an interval over similar tasks."],
+         f"{beyond} of them by an interval over similar tasks, each pair taken alone."],
         ["Does greedy decoding gain?",
          f"Greedy {number(stored.mean('id_greedy', False))} to "
          f"{number(stored.mean('id_greedy', True))}, sampled {number(stored.mean('id', False))} "

@@ -45,8 +45,7 @@ class PublishedScore(_Part):
     wider: tuple[float, float] | None
     """95 %, over other tasks of the kind."""
     tier: int | None
-    """1: not significantly worse than the leader; null without a rank. Of a checkpoint that of its
-    design."""
+    """1: the tier of the leader; null without a rank. Of a checkpoint that of its design."""
     ranks: tuple[int, int] | None
     """Best and worst rank that the data do not exclude."""
     of: int

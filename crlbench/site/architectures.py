@@ -9,6 +9,7 @@ import numpy as np
 
 from crlbench.base import wording
 from crlbench.pages import words
+from crlbench.site.design_standings import UNCOMPARED, uncompared
 from crlbench.site.effects import Drawing, Effects, drawings
 from crlbench.site.facets import parameters
 from crlbench.site.pages import Page, model_slug
@@ -175,13 +176,15 @@ def _answer(
     ranking = axis_ranking.ranking
     if not ranking.anchors:
         return axis, title, "No ranking yet", wording.sentence(ranking.reason)
+    designs = axis_ranking.designs
+    if designs is not None and uncompared(designs):
+        return axis, title, UNCOMPARED.capitalize(), "Every difference of two rows is refused."
     leader = displayed[ranking.first_member(ranking.anchors[0])]
     close, behind = (
-        [displayed[ranking.first_member(s.model)] for s in part]
-        for part in ranking.beside_leader()
+        [displayed[ranking.first_member(s.model)] for s in part] for part in ranking.beside_leader()
     )
     worse = "significantly worse"
-    if axis_ranking.designs is not None:
+    if designs is not None:
         worse = f"worse by more than {wording.number(MARGIN, 2)}"
     if not close and not behind:
         return axis, title, leader, f"Every other checkpoint is {worse} on these tasks."

@@ -93,7 +93,7 @@ def answer(axis_ranking: AxisRanking) -> tuple[str, str]:
     )
     if behind:
         said += f" Worse by more than that, and in its tier: {wording.listed(behind, 4)}."
-        said += " Tiers part no equivalent rows."
+        said += " A tier ends only where all below are worse and none is equivalent to one above."
     return f"tie of {1 + len(close)}", said
 
 

@@ -155,7 +155,7 @@ def _leader(members: Sequence[Member]) -> dict[str, Any]:
     most = max(len(one.entry.task_names) for one in members)
     previews = [one for one in members if len(one.entry.task_names) == most]
     first = max(ranked or previews, key=lambda one: (-(one.tier or 0), one.lam))
-    tied = [one for one in ranked if one.tier == first.tier and not _is_worse(one, first)]
+    tied = [one for one in ranked if not _is_worse(one, first)]
     stored, entry, _ = first
     return {
         "entry": entry.name,
@@ -174,9 +174,8 @@ def _leader(members: Sequence[Member]) -> dict[str, Any]:
 
 
 def _is_worse(one: Member, first: Member) -> bool:
-    """Whether a member is shown to be worse than the first, on one board; a tier may hold both."""
-    if one.stored is not first.stored or one.standing is None or first.standing is None:
-        return False
+    """Whether a ranked member is shown to be worse than the first; a tier may hold both."""
+    assert one.standing is not None and first.standing is not None
     return one.standing.model in first.standing.worse
 
 

@@ -59,7 +59,7 @@ ENTRY_COLUMNS = (
         "wider_low", "number", "lower end of the 95 % interval with tasks drawn too", "wider.low"
     ),
     Column("wider_high", "number", "upper end", "wider.high"),
-    Column("tier", "whole", "1: not significantly worse than the leader; empty without a rank"),
+    Column("tier", "whole", "1: the tier of the leader; empty without a rank"),
     Column("rank_best", "whole", "best rank that the data do not exclude", "place.ranks.0"),
     Column("rank_worst", "whole", "worst one", "place.ranks.1"),
     Column("leads", "yes or no", "whether the tier is compared with this entry"),

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from board_tables import pretraining
 from board_tables.pretraining import Study, judge
-from board_tables.tables import BLOCKS, Stored, block
+from board_tables.tables import BLOCKS, Stored, block, chance_of_one
 
 from crlbench.base.wording import number
 from crlbench.disk.hashing import digest
@@ -230,3 +230,11 @@ def test_a_task_without_new_items_is_left_out_for_all(stored: Stored) -> None:
     assert "Left out, since a checkpoint has fewer than 64 new items: counting." in (
         pretraining.page(less)
     )
+
+
+def test_the_chance_that_unrelated_axes_are_one_is_that_of_all_orders() -> None:
+    """Five orders of five rows, in 120, correlate above .8. Of many rows, orders are drawn."""
+    assert chance_of_one(5) == 5 / 120
+    assert chance_of_one(8) == pytest.approx(439 / 40_320)
+    assert 0 < chance_of_one(9) < chance_of_one(8)
+    assert chance_of_one(30) < 1e-3

@@ -79,6 +79,15 @@ def test_local_runs_have_the_same_tables(finished: Path) -> None:
     assert list(pairs.columns) == [column.key for column in TABLES["pairs"](()).columns]
 
 
+def test_without_a_folder_they_are_those_of_the_checkout(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = finished.parents[2]
+    (tmp_path / "results").symlink_to(runs)
+    monkeypatch.setattr("crlbench.notebook.results.leaderboard_folder", lambda: tmp_path)
+    pandas.testing.assert_frame_equal(crlbench.results(), crlbench.results(runs))
+
+
 def test_wrong_calls_are_told_as_the_command_tells_them(finished: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="unknown table 'entires'. Did you mean entries?"):
         crlbench.results(BOARD, "entires")
