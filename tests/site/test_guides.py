@@ -46,7 +46,7 @@ def test_every_term_of_the_glossary_is_known_and_has_a_place(files: Mapping[str,
     page = files["glossary.html"].decode()
     for term in guides.glossary():
         assert f'id="{guides.term_anchor(term)}"' in page, term
-    assert guides.glossary()["tier"].startswith("The leader of the tier")
+    assert guides.glossary()["tier"].startswith("The leader and, under CRL-1,")
     assert guides.glossary()["λ*"].startswith("Λ of the real arm minus")
 
 
