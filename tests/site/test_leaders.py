@@ -127,6 +127,27 @@ def test_who_is_worse_is_named_where_neighbours_are_equivalent(card):
     assert "Worse by more than that, and in its tier: model-1, model-0." in why
 
 
+def test_a_class_may_begin_below_the_first_row_of_its_board(card):
+    """A lower tier is worse than the board's first row, and not always than the class's first."""
+    stored = board_of_designs(INDEPENDENT, 3)
+    found = stored.board.rankings["ppo"]["efficiency"]
+    tiers = {"model-2/ppo": 1, "model-1/ppo": 1, "model-0/ppo": 2}
+    worse = {"model-2/ppo": ("model-0/ppo",)}
+    standings = tuple(
+        replace(one, tier=tiers[one.model], worse=worse.get(one.model, ()))
+        for one in found.ranking.standings
+    )
+    ranking = replace(found.ranking, standings=standings)
+    stored.board.rankings["ppo"]["efficiency"] = replace(found, ranking=ranking)
+    large = SimpleNamespace(subject=SimpleNamespace(slug="large", params_total=50_000_000))
+    for name in stored.by_entry:
+        if name.startswith("model-2"):
+            stored.by_entry[name] = [large]
+    first = card(stored)
+    assert (first["label"], first["name"]) == ("Up to 3M", "model-1")
+    assert first["chip"] == "tie of 2 of 2"
+
+
 def test_a_verdict_on_one_corpus_order_is_about_no_design():
     stored = board_of_designs(("i0o0", "i1o0", "i2o0"), 2)
     designs = stored.board.rankings["ppo"]["efficiency"].designs
