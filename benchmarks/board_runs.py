@@ -27,8 +27,9 @@ HELD = LEADERBOARD / "held/mini-a8d2d33fcaa9"
 OK, FAILED_RUNS = 0, 7
 """Exit codes after which the next step runs: a run that fails by rule is a result."""
 DESIGNS = ("llama", "qwen2", "mistral", "deepseek", "gemma", "neox", "phi", "granite-hybrid")
-FURTHER = ("i1o1", "i2o0")
-"""Checkpoints beside i0o0, in the order in which they run."""
+FURTHER = ("i1o1", "i2o2")
+"""Checkpoints beside i0o0, in the order in which they run: independent of one another, since an
+interval needs that or a whole crossing."""
 REAL, ALL = "real", "real,placebo,mode,stress"
 SEEDS = 5
 """Of i0o0, all declared before the first run. The control arms have three at most."""

@@ -104,7 +104,7 @@ def read_study(
         for pair in wanted
         for task in board
     }
-    left_out = tuple(t for t in board if any(columns[pair, t] is None for pair in wanted))
+    left_out = tuple(t for t in board if any(not _has_seeds(columns[p, t]) for p in wanted))
     tasks = tuple(task for task in board if task not in left_out)
     shape = (len(designs), len(labels), len(tasks))
     values = np.array([columns[pair, task][:SEEDS] for pair in wanted for task in tasks])
@@ -121,6 +121,11 @@ def _is_whole(entry: Entry, board: Sequence[str]) -> bool:
     return not entry.missing and not entry.partial and set(entry.task_names) == set(board) and (
         entry.n >= SEEDS
     )
+
+
+def _has_seeds(column: np.ndarray | None) -> bool:
+    """Whether a task has Λ_new: one with too few new items has a column without a seed."""
+    return column is not None and len(column) >= SEEDS
 
 
 def _start(entry: Entry, task: str) -> float:
@@ -285,5 +290,5 @@ def _rows(study: Study) -> Iterator[Sequence[str]]:
         yield f"`{study.designs[d]}`", study.labels[r], *cells
 
 
-LABELS = (FIRST, "i1o1", "i2o0")
+LABELS = (FIRST, "i1o1", "i2o2")
 """Checkpoints of each design, as the page fixes them."""

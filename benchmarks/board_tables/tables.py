@@ -400,7 +400,10 @@ def choices(stored: Stored) -> str:
     designs = stored.ranking("efficiency").designs
     about = "No: the rows are one checkpoint each."
     if designs is not None and designs.kind == "designs":
-        about = "Yes: the rows are designs, each over its checkpoints."
+        about = (
+            f"{'Yes' if decided else 'No'}: the rows are designs, each over its checkpoints, and "
+            f"{decided} of {count(pairs, 'pair')} differ."
+        )
     calm, stress = [_tally(stored, arm) for arm in ("real", "stress")]
     reached = {k: (a, b) for k, a, b in passes(stored.first, "id")}
     most = max(reached, default=0)

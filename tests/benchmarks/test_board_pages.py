@@ -9,15 +9,17 @@ from pathlib import Path
 from statistics import fmean
 
 import board_pages
+import board_runs
 import numpy as np
 import pytest
 from board_tables import pretraining
 from board_tables.pretraining import Study, judge
-from board_tables.tables import BLOCKS, Stored, block, chance_of_one
+from board_tables.tables import BLOCKS, FIRST, Stored, block, chance_of_one
 
 from crlbench.base.wording import number
 from crlbench.disk.hashing import digest
 from crlbench.errors import Incomplete, UsageError
+from crlbench.stats.checkpoints import read_layout
 from tests.support.shared import made_once
 from tests.support.simulate import TASKS, Plan, write_board
 
@@ -51,7 +53,7 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> Path:
     plans += [
         replace(named(further, model, label), slope=SLOPES[model] + shift)
         for model in STUDIED
-        for label, shift in (("i1o1", -0.4), ("i2o0", 0.3))
+        for label, shift in (("i1o1", -0.4), ("i2o2", 0.3))
     ]
     return made_once(tmp_path_factory, "pages", lambda home: write_board(home, *plans))
 
@@ -174,12 +176,12 @@ def simulated(
 ) -> Study:
     """A study of known components: 8 designs, 3 checkpoints, 8 tasks, 3 seeds."""
     rng = np.random.default_rng(seed)
-    orders = np.array([0, 1, 0])
+    orders = np.array([0, 1, 2])
     values = (
         0.3
         + design * rng.normal(size=(8, 1, 1, 1))
         + checkpoint * rng.normal(size=(8, 3, 1, 1))
-        + (order * rng.normal(size=2))[orders][None, :, None, None]
+        + (order * rng.normal(size=3))[orders][None, :, None, None]
         + 0.2 * rng.normal(size=(1, 1, 8, 1))
         + mixed * rng.normal(size=(8, 1, 8, 1))
         + 0.02 * rng.normal(size=(8, 3, 8, 1))
@@ -206,13 +208,22 @@ def test_checkpoints_that_differ_more_than_their_designs() -> None:
     assert found["P5"] == "supported"
 
 
-def test_an_order_of_two_is_seldom_told_from_initialisation() -> None:
+def test_the_order_is_seldom_told_from_initialisation() -> None:
     assert calls(simulated(design=0.1, checkpoint=0.1, mixed=0.1, order=0.1))["P4"] in (
         "supported", "open"
     )
 
 
-def test_a_task_without_new_items_is_left_out_for_all(stored: Stored) -> None:
+def test_the_checkpoints_of_a_design_allow_an_interval() -> None:
+    layout = read_layout(pretraining.LABELS)
+    assert layout.refusal is None and layout.is_of_design
+    assert (FIRST, *board_runs.FURTHER) == pretraining.LABELS
+
+
+@pytest.mark.parametrize("column", [None, np.zeros(0)])
+def test_a_task_without_new_items_is_left_out_for_all(
+    stored: Stored, column: np.ndarray | None
+) -> None:
     entries = [e for e in stored.board.entries if e.slug in STUDIED]
     study = pretraining.read_study(entries, STUDIED, pretraining.LABELS, TASKS)
     assert study.tasks == tuple(TASKS) and study.left_out == ()
@@ -221,7 +232,7 @@ def test_a_task_without_new_items_is_left_out_for_all(stored: Stored) -> None:
     known = entries[0].evidence
     try:
         known.seeds = lambda axis, task, *rest: (  # type: ignore[method-assign]
-            None if task == "counting" else seeds(axis, task, *rest)
+            column if task == "counting" else seeds(axis, task, *rest)
         )
         less = pretraining.read_study(entries, STUDIED, pretraining.LABELS, TASKS)
     finally:

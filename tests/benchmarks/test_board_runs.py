@@ -16,7 +16,7 @@ def test_an_entry_is_whole_before_the_next_begins_and_first_checkpoints_come_fir
     names = [model for model, _, _ in steps]
     assert len({*names}) == len(names) == 3 * len(board_runs.DESIGNS)
     assert not any("@" in name for name in names[: len(board_runs.DESIGNS)])
-    assert [name.partition("@")[2] for name in names[8:]] == ["i1o1"] * 8 + ["i2o0"] * 8
+    assert [name.partition("@")[2] for name in names[8:]] == ["i1o1"] * 8 + ["i2o2"] * 8
     runs = sum(8 * (seeds + 9 if arms == board_runs.ALL else seeds) for _, arms, seeds in steps)
     assert runs == 1280, "as docs/studies/pretraining-seed.md says"
 
