@@ -98,8 +98,13 @@ def status(stored: Stored) -> str:
             f"{listed(stored.missing, 8)}. The order may change, and no sentence rests on it."
         )
     several = [row for row in _rows(stored, "efficiency") if len(row.checkpoints) > 1]
-    checkpoints = "one checkpoint each" if not several else f"{len(several)} with several"
-    return f"**Complete: {have} designs** ({checkpoints}) on {tasks}."
+    if not several:
+        return f"**Complete: {have} designs** (one checkpoint each) on {tasks}."
+    return (
+        f"**Complete: {have} designs** ({len(several)} with several checkpoints) on {tasks}. "
+        f"Tiers, pairs, Λ_new and Gen of a design, and their intervals, are over its checkpoints. "
+        f"Everything else is of `{FIRST}`, which alone has all arms."
+    )
 
 
 def learned(stored: Stored) -> str:
@@ -303,9 +308,10 @@ def axes(stored: Stored) -> str:
     if against:
         said += f" Axes that order them the other way round: {listed(against)}."
     if alike or against:
+        fewest = min(one.n for one in found if one.one or (one.rho or 0) < -ALIKE)
         said += (
             f" Two axes that are unrelated do one or the other by chance on "
-            f"{percent(2 * chance_of_one(found[0].n), 1)} of boards of {found[0].n} rows."
+            f"{percent(2 * chance_of_one(fewest), 1)} of boards of {fewest} rows."
         )
     return f"{table(('axes', 'rank correlation', 'rows', 'below .8'), rows)}\n\n{said}"
 

@@ -27,7 +27,7 @@ def design_panel(axis_ranking: AxisRanking, sign: str) -> dict[str, Any]:
         "sign": sign,
         "title": AXIS_WORDS[designs.axis].capitalize(),
         "figure": Markup(_rows_figure(axis_ranking, designs, sign)),
-        "rows": rows_table(axis_ranking, designs, sign),
+        "rows": rows_table(axis_ranking, designs, sign, spread=False),
         "checkpoints": checkpoints_table(designs, sign) if several else None,
         "pairs": pairs_table(designs, sign) if designs.pairs else None,
         "spread": spread_table(designs.spread, sign) if designs.spread.parts else None,

@@ -36,8 +36,14 @@ def axis_tables(axis_ranking: AxisRanking, sign: str, whole: bool = True) -> Ite
         yield spread_table(designs.spread, sign)
 
 
-def rows_table(axis_ranking: AxisRanking, designs: AxisDesigns, sign: str) -> Table:
-    """A row for each design, by tier, then by estimate."""
+def rows_table(
+    axis_ranking: AxisRanking, designs: AxisDesigns, sign: str, spread: bool = True
+) -> Table:
+    """A row for each design, by tier, then by estimate.
+
+    Args:
+        spread: whether a note says how much of a difference is pretraining.
+    """
     standings = {s.model: s for s in axis_ranking.ranking.standings}
     names = [*standings, *(row.name for row in designs.rows if row.name not in standings)]
     by_task = {} if designs.task_ranks is None else designs.task_ranks.ranks
@@ -57,9 +63,9 @@ def rows_table(axis_ranking: AxisRanking, designs: AxisDesigns, sign: str) -> Ta
         rows.append(Row(cells))
     titles = ("Design", "Checkpoints", sign, "95 %", "On other tasks", "Tier", "Ranks")
     title = f"{AXIS_WORDS[designs.axis].capitalize()} ({sign}), {axis_ranking.recipe}"
-    notes = tuple(map(clean, _notes(axis_ranking, designs)))
+    notes = [*_notes(axis_ranking, designs), *(say.spread(designs.spread) if spread else ())]
     columns = headings(*titles, "Ranks, other tasks", left=(0, 1, 3, 4, 6, 7))
-    return Table(columns, rows, clean(title), (notes,))
+    return Table(columns, rows, clean(title), (tuple(map(clean, notes)),))
 
 
 def _notes(axis_ranking: AxisRanking, designs: AxisDesigns) -> Iterator[str]:
@@ -74,7 +80,6 @@ def _notes(axis_ranking: AxisRanking, designs: AxisDesigns) -> Iterator[str]:
     if axis_ranking.left_out:
         yield f"Without a rank: {', '.join(axis_ranking.left_out)}."
     yield from say.silences(designs)
-    yield from say.spread(designs.spread)
 
 
 def checkpoints_table(designs: AxisDesigns, sign: str) -> Table:

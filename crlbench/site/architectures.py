@@ -1,24 +1,26 @@
-"""Checkpoints that differ in design, size or fine-tuning, one each: controlled comparisons."""
+"""Models that differ in design, size or fine-tuning alone: controlled comparisons."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from crlbench.base import wording
+from crlbench.pages import design_words as say
 from crlbench.pages import words
-from crlbench.site.design_standings import UNCOMPARED, uncompared
-from crlbench.site.effects import Drawing, Effects, drawings
+from crlbench.site import design_standings
+from crlbench.site.effects import Drawing, Effects, design_effect, drawings
 from crlbench.site.facets import parameters
 from crlbench.site.pages import Page, model_slug
 from crlbench.site.source import Site, StoredBoard
 from crlbench.site.zoo import Animal, Zoo, differences, find_bundled, zoos
 from crlbench.stats.measures import ID
 from crlbench.verdict.ablation import FieldChange
-from crlbench.verdict.axes import AXES, AXIS_WORDS, MARGIN, Axis
+from crlbench.verdict.axes import AXES, AXIS_WORDS, Axis, AxisScore
 from crlbench.verdict.board import rank_entries
+from crlbench.verdict.design_rows import DesignRow, group_entries
 from crlbench.verdict.entry import Entry
 from crlbench.verdict.pairs import Effect
 from crlbench.verdict.ranking import AxisRanking
@@ -35,10 +37,15 @@ class Learner:
     size: str
     active: str
     entry: Entry | None
+    """Of several checkpoints the first by label, which has all arms."""
+    checkpoints: str
+    """``3 checkpoints``; empty where there is one."""
     start: float | None
     """Share of held-out prompts answered before training, mean over tasks."""
     starts: dict[str, float]
-    """Score before training by task."""
+    """Score before training by task, mean over checkpoints."""
+    scores: dict[Axis, AxisScore]
+    """Over the checkpoints that have the axis; empty where it was not run."""
     tiers: dict[Axis, int | None]
     """Tier among the designs of equal budget."""
 
@@ -50,6 +57,8 @@ class Contrast:
     key: str
     question: str
     about: str
+    paired: str
+    """How a difference was taken."""
     base: Learner
     others: tuple[Learner, ...]
     changes: dict[str, tuple[FieldChange, ...]]
@@ -69,6 +78,10 @@ class Exhibit:
     recipe: str
     tasks: tuple[str, ...]
     designs: tuple[Learner, ...]
+    of_designs: bool
+    """Whether sample efficiency compares designs over several checkpoints each."""
+    scope: str
+    """What the comparisons are about, in sentences."""
     answers: tuple[tuple[Axis, str, str, str], ...]
     """Axis, its title, who leads, and how sure that is."""
     contrasts: tuple[Contrast, ...]
@@ -80,9 +93,9 @@ def pages(site: Site) -> Iterator[Page]:
     yield Page(
         path=FRONT,
         template="architectures.html.j2",
-        title="Architectures: one checkpoint each under reinforcement learning",
-        about="Models of equal size, pretrained on the same documents, one checkpoint of each "
-        "design: sample efficiency, stability and generalization under RL, with intervals.",
+        title="Architectures under reinforcement learning",
+        about="Models of equal size, pretrained on the same documents: sample efficiency, "
+        "stability and generalization under RL, with intervals.",
         data={
             "exhibits": [one for one in exhibits if one is not None],
             "axes": AXES,
@@ -104,53 +117,82 @@ def _exhibit(zoo: Zoo, site: Site) -> Exhibit | None:
 
 
 def _make_exhibit(zoo: Zoo, stored: StoredBoard, recipe: str) -> Exhibit:
-    entries = _one_each(stored.entries(recipe))
-    design_entries = [entries[one.slug] for one in zoo.designs if one.slug in entries]
+    members = _members(stored.entries(recipe))
+    of_designs = [entry for one in zoo.designs for entry in members.get(one.slug, ())]
     board = stored.board
     rankings = {
-        axis: rank_entries(
-            axis, recipe, design_entries, board.unranked, board.bootstrap["replicates"]
-        )
+        axis: rank_entries(axis, recipe, of_designs, board.unranked, board.bootstrap["replicates"])
         for axis in AXES
     }
     everyone = (*zoo.designs, *zoo.sizes, *(one for pair in zoo.tuned_pairs for one in pair))
-    learners = {one.slug: _learner(one, entries, stored, rankings) for one in everyone}
+    learners = {
+        one.slug: _learner(one, members.get(one.slug, ()), stored, rankings) for one in everyone
+    }
     return Exhibit(
         zoo=zoo,
         stored=stored,
         recipe=recipe,
         tasks=board.tasks,
         designs=tuple(learners[one.slug] for one in zoo.designs),
+        of_designs=_is_of_designs(rankings["efficiency"]),
+        scope=" ".join(_scope(rankings, board.signs)),
         answers=tuple(
-            _answer(axis, board.signs[axis], rankings[axis], design_entries) for axis in AXES
+            _answer(axis, board.signs[axis], rankings[axis], of_designs) for axis in AXES
         ),
-        contrasts=tuple(_contrasts(zoo, stored, learners)),
+        contrasts=tuple(_contrasts(zoo, stored, learners, rankings)),
     )
 
 
-def _one_each(entries: Sequence[Entry]) -> dict[str, Entry]:
-    """An entry of each model by slug; of several checkpoints the first by label, which has all
-    arms."""
+def _members(entries: Sequence[Entry]) -> dict[str, tuple[Entry, ...]]:
+    """The entries of each model by slug: the checkpoints of its design, or one alone."""
     by_label = sorted(entries, key=lambda entry: entry.checkpoint or "", reverse=True)
-    return {model_slug(entry.model): entry for entry in by_label}
+    found = {model_slug(entry.model): (entry,) for entry in by_label}
+    for group in group_entries(entries):
+        first = group.entries[0]
+        if group.name == f"{first.slug}/{first.recipe}":
+            found[model_slug(first.model)] = group.entries
+    return found
+
+
+def _is_of_designs(axis_ranking: AxisRanking) -> bool:
+    return axis_ranking.designs is not None and axis_ranking.designs.kind == "designs"
+
+
+def _scope(rankings: Mapping[Axis, AxisRanking], signs: Mapping[Axis, str]) -> Iterator[str]:
+    designs = rankings["efficiency"].designs
+    if designs is None:
+        yield "One checkpoint of each design was trained: whether the designs differ is not known."
+        return
+    yield design_standings.of_designs(designs)
+    if designs.kind == "designs":
+        alone = [signs[axis] for axis, ranked in rankings.items() if not _is_of_designs(ranked)]
+        if alone:
+            verb = "is" if len(alone) == 1 else "are"
+            yield f"{wording.listed(alone)} {verb} about one checkpoint of each."
 
 
 def _learner(
     one: Animal,
-    entries: dict[str, Entry],
+    entries: Sequence[Entry],
     stored: StoredBoard,
-    rankings: dict[Axis, AxisRanking],
+    rankings: Mapping[Axis, AxisRanking],
 ) -> Learner:
-    entry = entries.get(one.slug)
-    starts = {} if entry is None else _starts(stored, entry)
+    entry = next(iter(entries), None)
+    starts = _starts(stored, entries)
     subject = None if entry is None else stored.by_entry[entry.name][0].subject
+    rows = {} if entry is None else {axis: _row(one, entry) for axis, one in rankings.items()}
+    row = rows.get("efficiency")
     return Learner(
         animal=one,
         size=wording.grouped(one.params) if subject is None else parameters(subject),
         active=wording.grouped(one.card.params_active),
         entry=entry,
+        checkpoints=say.checkpoints(row) if row is not None and len(entries) > 1 else "",
         start=float(np.mean([*starts.values()])) if starts else None,
         starts=starts,
+        scores={}
+        if entry is None
+        else {axis: entry.axes[axis] if row is None else row.score for axis, row in rows.items()},
         tiers={
             axis: ranked.ranking.tier(entry.name) if entry else None
             for axis, ranked in rankings.items()
@@ -158,14 +200,21 @@ def _learner(
     )
 
 
-def _starts(stored: StoredBoard, entry: Entry) -> dict[str, float]:
-    """Raw score of the start model on new prompts of each task; the same for every seed."""
-    scores = {}
-    for run in stored.by_entry[entry.name]:
-        split = run.record.splits.get(ID)
-        if split is not None:
-            scores.setdefault(run.record.task.name, split.start)
-    return dict(sorted(scores.items()))
+def _row(axis_ranking: AxisRanking, entry: Entry) -> DesignRow | None:
+    """The row of designs that a checkpoint is in; None under protocol CRL-1."""
+    rows = () if axis_ranking.designs is None else axis_ranking.designs.rows
+    return next((row for row in rows if entry.name in {c.entry for c in row.checkpoints}), None)
+
+
+def _starts(stored: StoredBoard, entries: Sequence[Entry]) -> dict[str, float]:
+    """Raw score of the start models on new prompts of each task; the same for every seed."""
+    scores: dict[str, dict[str, float]] = {}
+    for entry in entries:
+        for run in stored.by_entry[entry.name]:
+            split = run.record.splits.get(ID)
+            if split is not None:
+                scores.setdefault(run.record.task.name, {})[entry.name] = split.start
+    return {task: float(np.mean([*found.values()])) for task, found in sorted(scores.items())}
 
 
 def _answer(
@@ -176,38 +225,54 @@ def _answer(
     ranking = axis_ranking.ranking
     if not ranking.anchors:
         return axis, title, "No ranking yet", wording.sentence(ranking.reason)
-    designs = axis_ranking.designs
-    if designs is not None and uncompared(designs):
-        return axis, title, UNCOMPARED.capitalize(), "Every difference of two rows is refused."
+    if axis_ranking.designs is not None:
+        return axis, title, *_answer_of_rows(axis_ranking)
     leader = displayed[ranking.first_member(ranking.anchors[0])]
-    close, behind = (
-        [displayed[ranking.first_member(s.model)] for s in part] for part in ranking.beside_leader()
-    )
-    worse = "significantly worse"
-    if designs is not None:
-        worse = f"worse by more than {wording.number(MARGIN, 2)}"
-    if not close and not behind:
-        return axis, title, leader, f"Every other checkpoint is {worse} on these tasks."
+    close = [displayed[ranking.first_member(s.model)] for s in ranking.beside_leader()[0]]
+    if not close:
+        return axis, title, leader, "Every other checkpoint is significantly worse on these tasks."
     if 1 + len(close) == len(ranking.standings):
-        sure = f"Highest: {leader}; no checkpoint is {worse} on these tasks."
+        sure = f"Highest: {leader}; no checkpoint is significantly worse on these tasks."
         return axis, title, wording.all_tie(1 + len(close)), sure
     sure = f"Tie of {1 + len(close)} on these tasks, with {wording.listed(close)}."
     return axis, title, leader, sure
 
 
-def _contrasts(zoo: Zoo, stored: StoredBoard, learners: dict[str, Learner]) -> Iterator[Contrast]:
+def _answer_of_rows(axis_ranking: AxisRanking) -> tuple[str, str]:
+    """Who leads the rows of a board of protocol CRL-2, and how sure that is."""
+    designs, ranking = axis_ranking.designs, axis_ranking.ranking
+    assert designs is not None
+    how, sure = design_standings.answer(axis_ranking)
+    leader = designs.row(ranking.anchors[0]).display_name
+    if design_standings.uncompared(designs):
+        return how.capitalize(), sure
+    if how == wording.all_tie(len(ranking.standings)):
+        return how, f"Highest: {leader}. {sure}"
+    return leader, sure
+
+
+def _contrasts(
+    zoo: Zoo,
+    stored: StoredBoard,
+    learners: Mapping[str, Learner],
+    rankings: Mapping[Axis, AxisRanking],
+) -> Iterator[Contrast]:
     designs = [learners[one.slug] for one in zoo.designs]
     middle = _reference(stored, designs)
     if middle is None:
         return
+    several = _is_of_designs(rankings["efficiency"])
+    checkpoints = "several checkpoints" if several else "one checkpoint"
     yield _contrast(
         stored,
         "designs",
-        f"Do checkpoints of other designs differ from {middle.animal.card.display_name}?",
-        "Equal size, the same documents in the same order: the design differs, with one checkpoint "
-        "of each.",
+        f"Do {'' if several else 'checkpoints of '}other designs differ from "
+        f"{middle.animal.card.display_name}?",
+        "Equal size, the same documents in the same order: the design differs, with "
+        f"{checkpoints} of each.",
         middle,
         [one for one in designs if one is not middle],
+        rankings,
     )
     if zoo.sizes:
         sizes = [learners[one.slug] for one in zoo.sizes]
@@ -247,14 +312,19 @@ def _contrast(
     about: str,
     base: Learner,
     others: Sequence[Learner],
+    rankings: Mapping[Axis, AxisRanking] | None = None,
 ) -> Contrast:
     ran = [one for one in others if one.entry is not None and base.entry is not None]
-    by_slug = {one.animal.slug: stored.pairs.compare(base.entry, one.entry).axes for one in ran}
+    of_designs = {
+        axis: ranked for axis, ranked in (rankings or {}).items() if _is_of_designs(ranked)
+    }
+    by_slug = {one.animal.slug: _effects(stored, of_designs, base, one) for one in ran}
     labels = [(one.animal.card.display_name, by_slug[one.animal.slug]) for one in ran]
     return Contrast(
         key=key,
         question=question,
         about=about,
+        paired="between means over checkpoints" if of_designs else "paired by seed",
         base=base,
         others=tuple(others),
         changes={one.animal.slug: differences(base.animal, one.animal) for one in others},
@@ -262,6 +332,19 @@ def _contrast(
         drawings=drawings(labels, stored.board.signs) if labels else {},
         sentences=tuple(_sentence(name, by_axis) for name, by_axis in labels),
     )
+
+
+def _effects(
+    stored: StoredBoard, rankings: Mapping[Axis, AxisRanking], base: Learner, other: Learner
+) -> Effects:
+    """Other minus base: of designs where an axis ranks them, else of their first checkpoints."""
+    assert base.entry is not None and other.entry is not None
+    effects = dict(stored.pairs.compare(base.entry, other.entry).axes)
+    for axis, ranked in rankings.items():
+        rows = _row(ranked, base.entry), _row(ranked, other.entry)
+        if ranked.designs is not None and rows[0] is not None and rows[1] is not None:
+            effects[axis] = design_effect(ranked.designs, rows[0], rows[1])
+    return effects
 
 
 def _sentence(name: str, by_axis: Effects) -> str:

@@ -21,6 +21,7 @@ import numpy as np
 from crlbench.base.wording import visible
 from crlbench.pages.compare_words import SIGNS
 from crlbench.pages.words import measured
+from crlbench.site.effects import turned
 from crlbench.site.embedded import literal, object_of, script, script_of
 from crlbench.site.pages import (
     COMPARE,
@@ -232,7 +233,7 @@ def _cell_of_designs(pairs: Mapping[Names, DesignPair], leader: str, name: str) 
     pair = forward or pairs.get((name, leader))
     if pair is None or pair.call is None or pair.value is None:
         return Cell(False, None, "", "")
-    call: Call = pair.call if forward else REVERSED.get(pair.call, pair.call)
+    call = pair.call if forward else turned(pair.call)
     value = pair.value if forward else -pair.value
     return Cell(False, call, SIGNS[call], measured(value, pair.interval, signed=True))
 
@@ -246,12 +247,9 @@ def _cell(axis: Axis, leader: Entry, entry: Entry, pairs: Pairs) -> Cell:
     effect = None if pair is None else pair.axes[axis].effect
     if effect is None:
         return Cell(False, None, "", "")
-    call = effect.call if forward else REVERSED.get(effect.call, effect.call)
+    call = effect.call if forward else turned(effect.call)
     value = effect.value if forward else -effect.value
     return Cell(False, call, SIGNS[call], measured(value, effect.interval, signed=True))
-
-
-REVERSED: dict[Call, Call] = {"better": "worse", "worse": "better"}
 
 
 def compared_pairs(stored: StoredBoard) -> Pairs:

@@ -71,7 +71,9 @@ def test_a_board_with_fewer_designs_says_what_is_missing(stored: Stored) -> None
     assert text.startswith("**Not complete yet: 3 of 8 designs.**")
     assert "tiny2-granite-hybrid" in text and "tiny2-llama" not in text
     whole = Stored(stored.board, stored.runs, tuple(SLOPES))
-    assert block("status", whole).startswith("**Complete: 3 designs** (2 with several) on 4 tasks")
+    text = block("status", whole)
+    assert text.startswith("**Complete: 3 designs** (2 with several checkpoints) on 4 tasks.")
+    assert text.endswith("Everything else is of `i0o0`, which alone has all arms.")
 
 
 def test_scores_are_those_of_the_records(board: Path, stored: Stored) -> None:

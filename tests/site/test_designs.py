@@ -14,10 +14,12 @@ import pytest
 from crlbench.base import wording
 from crlbench.catalog.find import Catalog
 from crlbench.pages import words
+from crlbench.site import architectures
 from crlbench.site.build import build, write
 from crlbench.site.cache import Cache
 from crlbench.site.designs import has_designs
-from crlbench.site.pages import designs_path
+from crlbench.site.effects import design_effect
+from crlbench.site.pages import designs_path, whole
 from crlbench.site.reading import read_site
 from crlbench.site.source import Site
 from crlbench.verdict.axes import AXES
@@ -87,12 +89,58 @@ def test_the_page_of_designs_says_how_much_is_pretraining(
     spread = board.board.rankings["ppo"]["efficiency"].designs.spread
     share = wording.percent(spread.share, 0).replace("\u00a0", " ")
     assert f"Pretraining is {share} of the variance" in text
+    spreads = [board.board.rankings["ppo"][axis].designs.spread for axis in AXES]
+    told = sum(found.reason is None and found.share is not None for found in spreads)
+    assert text.count("of the variance between single checkpoints") == told
     for part in spread.parts:
         assert part.words in text and words.measured(part.sd, part.interval) in text
     for axis in AXES:
         for pair in board.board.rankings["ppo"][axis].designs.pairs:
             assert f"{pair.second} − {pair.first}" in text
     assert path in files["index.html"].decode()
+
+
+def test_architectures_are_compared_over_their_checkpoints(
+    site: Site, files: dict[str, bytes]
+) -> None:
+    text = text_of(files, "architectures.html")
+    assert "Verdicts are about designs, each over 3 pretrained checkpoints." in text
+    assert "One pretrained checkpoint each" not in text and "not run yet" in text
+    (page,) = whole(architectures.pages(site))
+    (exhibit,) = page.data["exhibits"]
+    ran = {one.animal.slug: one for one in exhibit.designs if one.entry}
+    assert ran.keys() == DESIGNS.keys()
+    for axis in AXES:
+        designs = site.boards[0].board.rankings["ppo"][axis].designs
+        for slug, one in ran.items():
+            assert one.scores[axis].value == designs.row(f"{slug}/ppo").score.value
+    assert ran["tiny-llama"].checkpoints == "3 checkpoints" and not ran["tiny-gemma"].checkpoints
+    (contrast,) = [one for one in exhibit.contrasts if one.key == "designs"]
+    base = contrast.base
+    for slug, effects in contrast.effects.items():
+        pair = effects["efficiency"]
+        if "tiny-gemma" in (slug, base.animal.slug):
+            assert pair.effect is None and pair.reason == "one of the two has no rank"
+            continue
+        first, second = (one.scores["efficiency"].value for one in (base, ran[slug]))
+        assert pair.effect.value == pytest.approx(second - first)
+        assert pair.effect.interval.low < pair.effect.value < pair.effect.interval.high
+        assert (pair.call == "better") == (pair.effect.interval.low > 0)
+        assert (pair.call == "worse") == (pair.effect.interval.high < 0)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_difference_of_designs_is_the_same_from_both_sides(site: Site, turned: bool) -> None:
+    designs = site.boards[0].board.rankings["ppo"]["efficiency"].designs
+    (pair,) = designs.pairs
+    rows = [designs.row(pair.first), designs.row(pair.second)]
+    effect = design_effect(designs, *(reversed(rows) if turned else rows)).effect
+    sign = -1 if turned else 1
+    assert effect.value == sign * pair.value
+    ends = sorted((sign * pair.interval.low, sign * pair.interval.high))
+    assert [effect.interval.low, effect.interval.high] == ends
+    other = {"better": "worse", "worse": "better"}
+    assert effect.call == (other.get(pair.call, pair.call) if turned else pair.call)
 
 
 def test_every_link_of_both_pages_leads_somewhere(site: Site, files: dict[str, bytes]) -> None:
