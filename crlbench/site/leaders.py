@@ -168,7 +168,7 @@ def _leader(members: Sequence[Member]) -> dict[str, Any]:
         "chip": _chip(first, len(tied), len(members)),
         "ranked": bool(ranked),
         "score": f"{first.score.sign} {words.estimate(first.score)}".strip(),
-        "lines": [*_unranked(ranked, previews), *_beyond(stored, entry), *_lines(stored, entry)],
+        "lines": [*_unranked(ranked, previews), *_beyond(stored, entry), *_lines(first)],
         "waiting": "",
     }
 
@@ -205,8 +205,10 @@ def _beyond(stored: StoredBoard, entry: Entry) -> Iterator[str]:
         yield f"Results so far: {declared.present} of {len(declared.designs)} designs."
 
 
-def _lines(stored: StoredBoard, entry: Entry) -> Iterator[str]:
-    """Scores before and after training, what they are over, and what they cost."""
+def _lines(first: Member) -> Iterator[str]:
+    """Scores before and after training, what they are over, and what they cost: of a design those
+    of one checkpoint."""
+    stored, entry, row = first
     brief = stored.brief(entry)
     ends = {name: mean_scores([brief], split) for name, split in DECODED.items()}
     parts = [
@@ -216,7 +218,8 @@ def _lines(stored: StoredBoard, entry: Entry) -> Iterator[str]:
     ]
     tasks = list(entry.task_names)
     over = tasks[0] if len(tasks) == 1 else f"{len(tasks)} tasks"
-    yield f"On {over}, {wording.count(entry.n, 'seed')}: {', '.join(parts) or 'no score'}."
+    on = "On" if row is None or row.alone else f"Checkpoint {entry.checkpoint} on"
+    yield f"{on} {over}, {wording.count(entry.n, 'seed')}: {', '.join(parts) or 'no score'}."
     yield from filter(None, [entry_cost(stored, entry)])
 
 
