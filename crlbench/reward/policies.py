@@ -123,14 +123,11 @@ def null_scores(
         total = sum(outcome(environment, answer, policy) for answer, policy in pairs)
         return round(total / len(starts), PLACES)
 
-    def searched(policy: Policy) -> float:
-        return mean([policy] * len(some), some)
-
-    constant = max(candidates, key=lambda text: searched(repeat(text)))
+    search = _Search(environment, some)
+    constant = max(candidates, key=lambda text: search.mean(repeat(text)))
     sequence: list[str] = []
     for _ in range(environment.max_turns):
-        follow = [recite([*sequence, text]) for text in candidates]
-        sequence.append(candidates[max(range(len(follow)), key=lambda i: searched(follow[i]))])
+        sequence.append(max(candidates, key=lambda text: search.mean(recite([*sequence, text]))))
     scores = {
         "empty": mean([repeat("")] * count),
         "constant": mean([repeat(constant)] * count),
@@ -141,3 +138,33 @@ def null_scores(
     if environment.legal is not None:
         scores["random_legal"] = mean([random_legal(f"{task}/{i}") for i in range(count)])
     return scores
+
+
+class _Search:
+    """Scores of many policies on the same starts, each turn taken once.
+
+    What follows a turn depends on the start, the state, the turn's place and what is said, and not
+    on what was said before. So a turn that another policy took is not taken again.
+    """
+
+    def __init__(self, environment: Environment, answers: Sequence[str]) -> None:
+        self.environment = environment
+        self.starts = [read_start(answer) for answer in answers]
+        self.first = [opened(environment, start) for start in self.starts]
+        self.known: dict[tuple[int, str, int, str], Position] = {}
+
+    def mean(self, policy: Policy) -> float:
+        """The mean score of a policy that is blind to everything but the turn."""
+        total = sum(self._outcome(at, policy) for at in range(len(self.starts)))
+        return round(total / len(self.starts), PLACES)
+
+    def _outcome(self, at: int, policy: Policy) -> float:
+        position, turn, start = self.first[at], 0, self.starts[at]
+        while position.scores is None:
+            text = policy(self.environment, position, turn)
+            key = at, position.state, len(position.turns), text
+            if key not in self.known:
+                said = read_text(self.environment, text)
+                self.known[key] = taken(self.environment, start, position, said)
+            position, turn = self.known[key], turn + 1
+        return position.scores[start.seat]
