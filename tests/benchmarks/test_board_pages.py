@@ -65,6 +65,15 @@ def stored(board: Path) -> Stored:
     return found
 
 
+@pytest.fixture
+def read_once(board: Path, stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading the board takes seconds, and the commands below read what stands there."""
+    read = board_pages.read
+    monkeypatch.setattr(
+        board_pages, "read", lambda folder: stored if folder == board else read(folder)
+    )
+
+
 @pytest.mark.slow
 def test_a_board_with_fewer_designs_says_what_is_missing(stored: Stored) -> None:
     text = block("status", stored)
@@ -128,6 +137,7 @@ def docs(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("read_once")
 def test_pages_are_written_once_and_checked(
     board: Path, docs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -159,6 +169,7 @@ def test_the_pages_of_this_checkout_ask_for_tables_that_there_are(name: str) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("read_once")
 def test_nobody_looks_at_the_study_before_its_last_run(
     board: Path, docs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
