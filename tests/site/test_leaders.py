@@ -18,7 +18,7 @@ from crlbench.site import design_standings, leaders
 from crlbench.site.source import Site
 from crlbench.verdict.design_ranking import rank_designs
 from tests.site.stored import site_of
-from tests.support.designs import CROSSED, INDEPENDENT, entry_of
+from tests.support.designs import CROSSED, INDEPENDENT, entry_of, plans
 from tests.support.simulate import Plan
 
 TASKS = ("addition", "counting")
@@ -44,6 +44,14 @@ def test_a_class_shows_its_ranked_leader_with_scores_and_cost(site: Site):
         first["lines"][1],
     )
     assert waiting["label"] == "3M and more" and waiting["waiting"].startswith("No result yet.")
+
+
+def test_a_design_says_which_checkpoint_its_scores_are_of(tmp_path: Path):
+    designs = {f"tiny-{name}": (slope, INDEPENDENT) for name, slope in (("phi", 2.0), ("neox", 1))}
+    (first, *_) = leaders.size_leaders(site_of(tmp_path, *plans(designs)))
+    over, scores = first["lines"][:2]
+    assert over == "Verdicts are about designs, each over 3 pretrained checkpoints."
+    assert scores.startswith("Checkpoint i0o0 on 4 tasks, 5 seeds: sampled")
 
 
 def test_previews_are_shown_and_marked(tmp_path: Path):
@@ -92,7 +100,7 @@ def board_of_designs(
 def card(monkeypatch: pytest.MonkeyPatch) -> Callable[[SimpleNamespace], dict[str, Any]]:
     """The first card, without what it says of costs."""
     for name in ("_lines", "_beyond"):
-        monkeypatch.setattr(leaders, name, lambda stored, entry: iter(()))
+        monkeypatch.setattr(leaders, name, lambda *given: iter(()))
     monkeypatch.setattr(leaders, "models", lambda site: {})
     monkeypatch.setattr(leaders, "model_size", lambda subject: subject.params_total)
     return lambda stored: leaders.size_leaders(SimpleNamespace(boards=[stored]))[0]

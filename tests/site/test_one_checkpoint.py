@@ -93,7 +93,8 @@ def test_the_page_of_architectures_names_checkpoints_of_rows(site: Site) -> None
     (page,) = whole(architectures.pages(site))
     (exhibit,) = page.data["exhibits"]
     _, _, who, sure = exhibit.answers[0]
-    assert (who, sure) == ("tiny2-llama", "Tie of 2 on these tasks, with tiny2-qwen2.")
+    assert who == "tiny2-llama"
+    assert sure.endswith("Not shown to be worse by more than 0.05: tiny2-qwen2.")
     assert [one.entry.slug for one in exhibit.designs if one.entry] == [*sorted(SLOPES)]
 
 
