@@ -9,7 +9,7 @@ from pathlib import Path
 from crlbench.catalog.find import Catalog
 from crlbench.disk.packed import drop_members
 from crlbench.errors import ValidationError
-from crlbench.site import compare, items, runs, samples
+from crlbench.site import compare_data, items, runs, samples
 from crlbench.site.article import panels_of_records
 from crlbench.site.cache import Cache, key_of
 from crlbench.site.formats import KEPT_FORMS, WRITERS
@@ -120,7 +120,7 @@ class Filler:
             for part in samples.entry_parts(stored, entry):
                 group = samples.KEPT if isinstance(part, Page) else samples.KEPT_DATA
                 files[group][part.path] = self._renderer.content(part)
-            files[compare.KEPT] = compare.own_texts(entry)
+            files[compare_data.KEPT] = compare_data.own_texts(entry)
         for what, table in tabulate_both(stored).items():
             files[what] = {form: WRITERS[form](table) for form in KEPT_FORMS}
         return files

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from crlbench.site import techniques
 from crlbench.site.article import rivals
-from crlbench.site.compare import chosen
+from crlbench.site.compare_pairs import chosen
 from crlbench.site.families import Family, families
 from crlbench.site.pairs import Wanted
 from crlbench.site.recipes import common_tasks

@@ -16,7 +16,7 @@ from crlbench.base.wording import number
 from crlbench.catalog.find import Catalog
 from crlbench.pages.words import estimate, measured, span, value
 from crlbench.site import build as building
-from crlbench.site import compare as comparing
+from crlbench.site import compare_pairs as comparing
 from crlbench.site import items
 from crlbench.site.build import build, write
 from crlbench.site.compare import pages as compare_pages
