@@ -18,6 +18,7 @@ from crlbench.pages import design_words as say
 from crlbench.pages.words import span
 from crlbench.stats.correlations import ALIKE
 from crlbench.stats.novelty import known_share
+from crlbench.stats.tiers import Ranking
 from crlbench.verdict.axes import MARGIN, Axis, AxisScore
 from crlbench.verdict.board import Board
 from crlbench.verdict.design_pairs import DesignPair
@@ -103,7 +104,7 @@ def status(stored: Stored) -> str:
     return (
         f"**Complete: {have} designs** ({len(several)} with several checkpoints) on {tasks}. "
         f"Tiers, pairs, Λ_new and Gen of a design, and their intervals, are over its checkpoints. "
-        f"Everything else is of `{FIRST}`, which alone has all arms."
+        f"Everything else, Stab among it, is of `{FIRST}`, which alone has all arms."
     )
 
 
@@ -406,10 +407,7 @@ def choices(stored: Stored) -> str:
     designs = stored.ranking("efficiency").designs
     about = "No: the rows are one checkpoint each."
     if designs is not None and designs.kind == "designs":
-        about = (
-            f"{'Yes' if decided else 'No'}: the rows are designs, each over its checkpoints, and "
-            f"{decided} of {count(pairs, 'pair')} differ."
-        )
+        about = _of_designs(stored, ranking)
     calm, stress = [_tally(stored, arm) for arm in ("real", "stress")]
     reached = {k: (a, b) for k, a, b in passes(stored.first, "id")}
     most = max(reached, default=0)
@@ -431,6 +429,22 @@ def choices(stored: Stored) -> str:
          f"{stress} runs failed, and {calm} at the track's rate."],
     ]
     return table(("question", "what the board says"), rows)
+
+
+def _of_designs(stored: Stored, ranking: Ranking) -> str:
+    """Whether the highest design is ahead of the others, over the checkpoints of all."""
+    if not ranking.anchors:
+        return "No design ranks yet."
+    first, ahead = ranking.anchors[0], 0
+    for pair in _pairs(stored, "efficiency"):
+        ahead += (pair.first, pair.call) == (first, "worse")
+        ahead += (pair.second, pair.call) == (first, "better")
+    others = len(ranking.standings) - 1
+    known = "Yes" if ahead == others else "In part" if ahead else "No"
+    return (
+        f"{known}: the rows are designs, each over its checkpoints, and the highest is ahead of "
+        f"{ahead} of the {others} others, each pair taken alone."
+    )
 
 
 def _tally(stored: Stored, arm: str) -> str:

@@ -75,13 +75,9 @@ def tier_rule(designs: AxisDesigns) -> str:
 def scope(designs: AxisDesigns) -> str:
     """What the ranking is about."""
     if designs.kind == "checkpoints":
-        several = [row.display_name for row in designs.rows if not row.alone]
-        text = "Ranked rows are one checkpoint each"
-        if several:
-            text += f" ({listed(several, 4)} has several, and no other design to be compared with)"
         return (
-            f"{text}: tiers and verdicts are about these checkpoints, and nothing here is about a "
-            "design."
+            "Ranked rows are one checkpoint each: tiers and verdicts are about these checkpoints, "
+            "and nothing here is about a design."
         )
     alone = [row.display_name for row in designs.rows if row.alone]
     text = "Rows are designs, each the mean over its checkpoints."
@@ -124,9 +120,12 @@ def over_tasks(designs: AxisDesigns) -> str:
         return ""
     if ranks.reason is not None:
         return f"No ranks over other tasks: {ranks.reason}."
+    also = ""
+    if designs.kind == "designs":
+        also = " and the interval over checkpoints and tasks leaves out 0"
     return (
         f"Ranks over other tasks take these {ranks.tasks} as a sample: two rows differ there if "
-        f"|t| exceeds {number(ranks.bar, 1)}."
+        f"|t| exceeds {number(ranks.bar, 1)}{also}."
     )
 
 

@@ -31,7 +31,9 @@ class KeptRankings:
     def rank(self, wanted: Sequence[Ranked]) -> list[AxisRanking]:
         """Every ranking, those that are not known by all processes."""
         keys = [
-            _key([one.axis, one.recipe, one.unranked, one.replicates], one.entries)
+            _key(
+                [one.axis, one.recipe, one.unranked, one.replicates, one.declared], one.entries
+            )
             for one in wanted
         ]
         pairs = zip(keys, wanted, strict=True)

@@ -28,7 +28,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import combinations
 from typing import Literal
 
 import numpy as np
@@ -120,6 +121,32 @@ def _plan(first: tuple[int, ...], second: tuple[int, ...]) -> Plan:
     if rows == 1:
         return "one initialisation"
     return "crossed" if rows * columns == count else "irregular"
+
+
+MOST_TRIED = 12
+"""Checkpoints whose subsets are tried; of more the first ones."""
+
+
+@lru_cache(maxsize=256)
+def most_regular(labels: tuple[str, ...]) -> tuple[int, ...]:
+    """Positions of the checkpoints that hang together; all of them where all do.
+
+    Where they do not, most of them that are about the design, and otherwise most of any plan. Of
+    equally many the first are taken, so that one that comes later displaces none.
+
+    Args:
+        labels: in the order in which the checkpoints were run.
+    """
+    if len(labels) < 2 or read_layout(labels).refusal is None:
+        return tuple(range(len(labels)))
+    tried = range(min(len(labels), MOST_TRIED))
+    regular, of_design = list[tuple[int, ...]](), list[tuple[int, ...]]()
+    for size in range(1, len(tried) + 1):
+        for chosen in combinations(tried, size):
+            layout = read_layout([labels[at] for at in chosen])
+            if layout.refusal is None:
+                (of_design if layout.is_of_design else regular).append(chosen)
+    return max(of_design or regular, key=lambda chosen: (len(chosen), [-at for at in chosen]))
 
 
 def design_table(values: np.ndarray, layout: Layout) -> np.ndarray:

@@ -80,9 +80,11 @@ def task_t(table: np.ndarray) -> np.ndarray:
     """(..., M, M) Student's t of row minus column over the tasks of (..., M, K)."""
     d = table[..., :, None, :] - table[..., None, :, :]
     mean, error = d.mean(axis=-1), d.std(axis=-1, ddof=1) / math.sqrt(table.shape[-1])
-    # A difference that is the same on every task but for rounding has no doubt.
-    has_error = error > 1e-14 * np.abs(table).max(initial=1.0)
-    sure = np.where(mean == 0, 0.0, np.copysign(np.inf, mean))
+    # A difference that is the same on every task but for rounding has no doubt, and one that is
+    # rounding alone is none.
+    rounding = 1e-14 * np.abs(table).max(initial=1.0)
+    has_error = error > rounding
+    sure = np.where(np.abs(mean) <= rounding, 0.0, np.copysign(np.inf, mean))
     return np.divide(mean, error, out=sure, where=has_error)
 
 

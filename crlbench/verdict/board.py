@@ -93,6 +93,7 @@ class Ranked(NamedTuple):
     entries: Sequence[Entry]
     unranked: str | None
     replicates: int
+    declared: tuple[str, ...] = ()
 
     def rank(self, tests: Tests | None = None) -> AxisRanking:
         """The ranking; ``tests`` as for :func:`crlbench.verdict.ranking.rank_axis`."""
@@ -251,11 +252,13 @@ def board_of(
     entries = tuple(sorted(entries, key=lambda entry: (entry.recipe, entry.name)))
     controls = tuple(sorted(controls, key=lambda e: (e.model, e.recipe, ARMS.index(e.arm))))
     names = {entry.name for entry in entries}
-    unranked = unranked or _why_unranked(first, _track(first))
+    track = _track(first)
+    unranked = unranked or _why_unranked(first, track)
     recipes = sorted({entry.recipe for entry in entries})
     by_recipe = {recipe: [e for e in entries if e.recipe == recipe] for recipe in recipes}
+    declared = () if track is None else track.designs
     wanted = [
-        Ranked(axis, recipe, recipe_entries, unranked, replicates)
+        Ranked(axis, recipe, recipe_entries, unranked, replicates, declared)
         for recipe, recipe_entries in by_recipe.items()
         for axis in AXES
     ]
@@ -362,11 +365,18 @@ def rank_entries(
     entries: Sequence[Entry],
     unranked: str | None,
     replicates: int,
+    declared: Sequence[str] = (),
     tests: Tests | None = None,
 ) -> AxisRanking:
-    """Rank the entries of one recipe; ``unranked`` says why nothing may be ranked."""
+    """Rank the entries of one recipe.
+
+    Args:
+        unranked: why nothing may be ranked; None where something may.
+        declared: the designs that the track names.
+        tests: as for :func:`crlbench.verdict.ranking.rank_axis`.
+    """
     if any(map(ranks_new, entries)):
-        return _of_rows(axis, recipe, rank_designs(axis, entries, unranked))
+        return _of_rows(axis, recipe, rank_designs(axis, entries, unranked, declared))
     taking = [entry for entry in entries if entry.ranks]
     with_score = [entry for entry in taking if entry.axes[axis].value is not None]
     return rank_axis(

@@ -1,9 +1,12 @@
 """Who ranks where on an axis of a board of protocol CRL-2: rows in minimum-effect tiers.
 
-Rows with two checkpoints or more are ranked as designs, and the others get no rank beside them: one
-checkpoint says nothing of a design. With fewer than two such rows the single checkpoints are
-ranked, and the ranking is about them alone. Tiers and ranks are those of
-:func:`crlbench.stats.minimum_effect.minimum_effect_tiers`, with the verdicts of the page.
+Where most rows have two checkpoints or more, these are ranked as designs, and the others get no
+rank beside them: one checkpoint says nothing of a design. On a track that names its designs, most
+of these decide. Elsewhere single checkpoints are ranked, and the ranking is about them alone; of a
+row with several, the one with the control arms stands for it. So whoever adds checkpoints to few
+rows takes no rank from the others. A row that cannot be compared with any other has no rank. Tiers
+and ranks are those of :func:`crlbench.stats.minimum_effect.minimum_effect_tiers`, with the verdicts
+of the page.
 """
 
 from __future__ import annotations
@@ -16,7 +19,15 @@ import numpy as np
 from crlbench.stats.generalization import weightings
 from crlbench.stats.minimum_effect import MinimumEffect, minimum_effect_tiers
 from crlbench.stats.rank_over_tasks import rank_over_tasks
-from crlbench.stats.tiers import ALPHA, SHRINKING_NEEDS, Leader, Ranking, Standing, shrink
+from crlbench.stats.tiers import (
+    ALPHA,
+    SHRINKING_NEEDS,
+    Leader,
+    Ranking,
+    Standing,
+    rank_intervals,
+    shrink,
+)
 from crlbench.verdict.axes import MARGIN, Axis
 from crlbench.verdict.design_pairs import MOST_PAIRED, DesignPair, Kind, compare_rows
 from crlbench.verdict.design_rows import (
@@ -50,7 +61,7 @@ class AxisDesigns:
 
     axis: Axis
     kind: Kind
-    """What is ranked: designs, or single checkpoints where fewer than two rows have several."""
+    """What is ranked: designs, or single checkpoints where most rows have one."""
     rows: tuple[DesignRow, ...]
     """By name."""
     pairs: tuple[DesignPair, ...]
@@ -81,43 +92,50 @@ class DesignRanking:
     designs: AxisDesigns
 
 
-def rank_designs(axis: Axis, entries: Sequence[Entry], unranked: str | None) -> DesignRanking:
+def rank_designs(
+    axis: Axis, entries: Sequence[Entry], unranked: str | None, declared: Sequence[str] = ()
+) -> DesignRanking:
     """Rank the rows of one recipe.
 
     Args:
         unranked: why nothing on this board ranks; None where something may.
+        declared: the designs that the track names.
     """
     groups = group_entries(entries)
     rows = design_rows(axis, groups)
+    several = [group for group, row in zip(groups, rows, strict=True) if not row.alone]
+    spread = measure_spread(axis, several)
+    kind: Kind = "designs" if _are_most(several, groups, rows, declared) else "checkpoints"
+    if kind == "checkpoints" and several:
+        groups = tuple(replace(group, represented=True) for group in groups)
+        rows = design_rows(axis, groups)
     by_name = dict(zip((group.name for group in groups), rows, strict=True))
     rated = [group for group in groups if group.ranks and by_name[group.name].counted]
-    alone = [group for group in rated if by_name[group.name].alone]
-    designs = [group for group in rated if not by_name[group.name].alone]
-    kind: Kind = "designs" if len(designs) > 1 else "checkpoints"
-    taking = designs if len(designs) > 1 else alone
-    names = {group.name for group in taking}
+    taking = [g for g in rated if by_name[g.name].alone == (kind == "checkpoints")]
     unrated = tuple(group.name for group in groups if group.ranks and group not in rated)
-    left_out = tuple(g.name for g in groups if g.name not in names and g.name not in unrated)
     members = tuple(
         (entry.name, group.name)
         for group in groups
         for entry in group.entries
         if entry.name != group.name
     )
-    spread = measure_spread(axis, [group for group in groups if not by_name[group.name].alone])
     reason = unranked or _silence(taking, groups)
+    pairs = [] if reason is not None else compare_rows(axis, taking, kind)
+    taking, pairs = _compared(taking, pairs)
+    names = {group.name for group in taking}
+    left_out = tuple(g.name for g in groups if g.name not in names and g.name not in unrated)
     if reason is not None:
         found = AxisDesigns(axis, kind, rows, (), None, spread)
         silent = Ranking((), (), None, unrated, ALPHA, reason, members)
         return DesignRanking(silent, left_out, None, found)
-    pairs = compare_rows(axis, taking, kind)
     test = _tier(taking, by_name, pairs, kind)
     ranking = _ranking(taking, by_name, test, unrated, members)
     shown = pairs
     if len(taking) > MOST_PAIRED:
         shown = [pair for pair in pairs if {pair.first, pair.second} & {*ranking.anchors}]
     survival = _survival(taking, test) if axis == "generalization" else None
-    found = AxisDesigns(axis, kind, rows, tuple(shown), _rank_over_tasks(axis, taking), spread)
+    ranks = _rank_over_tasks(axis, taking, pairs, kind)
+    found = AxisDesigns(axis, kind, rows, tuple(shown), ranks, spread)
     return DesignRanking(ranking, left_out, survival, found)
 
 
@@ -141,6 +159,35 @@ def draw_lines(designs: Sequence[AxisDesigns]) -> list[AxisDesigns]:
         )
         for one in designs
     ]
+
+
+def _are_most(
+    several: Sequence[Group],
+    groups: Sequence[Group],
+    rows: Sequence[DesignRow],
+    declared: Sequence[str],
+) -> bool:
+    """Whether two rows or more have several checkpoints, and most of those that decide do."""
+    rated = [group for group, row in zip(groups, rows, strict=True) if group.ranks and row.counted]
+    named = [group for group in rated if group.entries[0].slug in declared]
+    deciding = {group.name for group in named or rated}
+    with_several = [group for group in several if group.ranks and group.name in deciding]
+    return len(with_several) > 1 and 2 * len(with_several) > len(deciding)
+
+
+def _compared(
+    taking: list[Group], pairs: list[DesignPair]
+) -> tuple[list[Group], list[DesignPair]]:
+    """The rows that are compared with another one, and their pairs; all where none is."""
+    compared = {
+        name for pair in pairs if pair.error is not None for name in (pair.first, pair.second)
+    }
+    if not compared:
+        return taking, pairs
+    return (
+        [group for group in taking if group.name in compared],
+        [pair for pair in pairs if pair.first in compared and pair.second in compared],
+    )
 
 
 def _silence(taking: Sequence[Group], groups: Sequence[Group]) -> str | None:
@@ -251,8 +298,14 @@ def _leader(names: Sequence[str], test: _Test) -> Leader:
     return Leader(name, estimate, mean + kept * (estimate - mean), kept, None)
 
 
-def _rank_over_tasks(axis: Axis, taking: Sequence[Group]) -> TaskRanks:
-    """Over the tasks that count in every checkpoint of every row."""
+def _rank_over_tasks(
+    axis: Axis, taking: Sequence[Group], pairs: Sequence[DesignPair], kind: Kind
+) -> TaskRanks:
+    """Over the tasks that count in every checkpoint of every row.
+
+    Tasks alone say nothing of other checkpoints. So two designs differ only if their interval over
+    checkpoints and tasks leaves out 0 as well.
+    """
     scores = {group.name: [e.axes[axis] for e in counting(axis, group)] for group in taking}
     tasks = common_tasks([score for of_row in scores.values() for score in of_row])
     table = [
@@ -260,13 +313,27 @@ def _rank_over_tasks(axis: Axis, taking: Sequence[Group]) -> TaskRanks:
         for of_row in scores.values()
     ]
     found = rank_over_tasks(np.array(table, dtype=np.float64).reshape(len(taking), len(tasks)))
-    if found.ranks is None:
+    if found.better is None:
         return TaskRanks({}, None, len(tasks), found.reason)
+    better = found.better
+    if kind == "designs":
+        better = better & _beyond_checkpoints(taking, pairs)
     ranks = {
         name: (int(best), int(worst))
-        for name, (best, worst) in zip(scores, found.ranks, strict=True)
+        for name, (best, worst) in zip(scores, rank_intervals(better), strict=True)
     }
     return TaskRanks(ranks, found.bar, len(tasks), None)
+
+
+def _beyond_checkpoints(taking: Sequence[Group], pairs: Sequence[DesignPair]) -> np.ndarray:
+    """(M, M) pairs whose interval over checkpoints and tasks leaves out 0."""
+    place = {group.name: at for at, group in enumerate(taking)}
+    differs = np.zeros((len(taking), len(taking)), dtype=bool)
+    for pair in pairs:
+        if pair.wider is not None and not pair.wider.low <= 0 <= pair.wider.high:
+            i, j = place[pair.first], place[pair.second]
+            differs[i, j] = differs[j, i] = True
+    return differs
 
 
 def _survival(taking: Sequence[Group], test: _Test) -> dict[str, float]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from crlbench.stats.checkpoints import LABEL, Layout, read_layout
+from crlbench.stats.checkpoints import LABEL, Layout, most_regular, read_layout
 from crlbench.stats.designs import Design, design_mean
 from crlbench.stats.intervals import Interval
 from crlbench.stats.resampling import mean_rows
@@ -78,6 +78,8 @@ class Group:
     name: str
     entries: tuple[Entry, ...]
     """By label, then by name."""
+    represented: bool = False
+    """Whether one checkpoint, which has the control arms, stands for all."""
 
     @property
     def display_name(self) -> str:
@@ -165,8 +167,19 @@ def design_rows(axis: Axis, groups: Sequence[Group]) -> tuple[DesignRow, ...]:
 
 
 def counting(axis: Axis, group: Group) -> tuple[Entry, ...]:
-    """The entries that are in the mean of a row."""
-    return tuple(entry for entry in group.whole if entry.axes[axis].value is not None)
+    """The entries that are in the mean of a row, by label.
+
+    Of checkpoints that do not hang together, those that do and were run first.
+    """
+    found = [entry for entry in group.whole if entry.axes[axis].value is not None]
+    if len(found) < 2:
+        return tuple(found)
+    if group.represented:
+        return (next((entry for entry in found if entry.ranks), found[0]),)
+    by_age = sorted(found, key=lambda entry: (_began(entry), _numbers(entry.checkpoint or "")))
+    kept = most_regular(tuple(entry.checkpoint or "" for entry in by_age))
+    names = {by_age[at].name for at in kept}
+    return tuple(entry for entry in found if entry.name in names)
 
 
 def design_of(axis: Axis, group: Group, tasks: Sequence[str] | None = None) -> Design | None:
@@ -320,9 +333,16 @@ def _checkpoints(axis: Axis, group: Group, counted: Sequence[Entry]) -> Iterator
             n=score.n,
             runs=runs or entry.n * len(entry.task_names),
             counts=counts,
-            why="" if counts else (score.reason or _why(entry)),
+            why="" if counts else (score.reason or _why(entry, group, counted)),
         )
 
 
-def _why(entry: Entry) -> str:
-    return " ".join(entry.why) or "its runs are not complete."
+def _why(entry: Entry, group: Group, counted: Sequence[Entry]) -> str:
+    if all(entry is not one for one in group.whole):
+        return " ".join(entry.why) or "its runs are not complete."
+    if group.represented:
+        return f"{counted[0].checkpoint} stands for the design, since most others have one."
+    return (
+        "it is neither independent of the others, which were run first, nor does it complete a "
+        "crossing of them."
+    )

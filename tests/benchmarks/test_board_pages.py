@@ -82,7 +82,7 @@ def test_a_board_with_fewer_designs_says_what_is_missing(stored: Stored) -> None
     whole = Stored(stored.board, stored.runs, tuple(SLOPES))
     text = block("status", whole)
     assert text.startswith("**Complete: 3 designs** (2 with several checkpoints) on 4 tasks.")
-    assert text.endswith("Everything else is of `i0o0`, which alone has all arms.")
+    assert text.endswith("Everything else, Stab among it, is of `i0o0`, which alone has all arms.")
 
 
 def test_scores_are_those_of_the_records(board: Path, stored: Stored) -> None:
@@ -125,6 +125,15 @@ def test_what_is_decided_is_counted(stored: Stored) -> None:
 def test_failures_under_stress_stand_beside_the_calm_ones(stored: Stored) -> None:
     assert "0 of 20 | 0 of 12 |" in block("stability", stored)
     assert "0 of 36 runs failed, and 0 of 60 at the track's rate" in block("choices", stored)
+
+
+def test_whether_a_lead_is_one_of_designs_is_counted(stored: Stored) -> None:
+    designs = stored.ranking("efficiency").designs
+    assert designs is not None and designs.kind == "designs" and len(designs.pairs) == 1
+    decided = designs.pairs[0].call in ("better", "worse")
+    line = next(x for x in block("choices", stored).splitlines() if "known of the design" in x)
+    assert ("| Yes: the rows are designs" if decided else "| No: the rows are designs") in line
+    assert f"ahead of {int(decided)} of the 1 others" in line
 
 
 @pytest.fixture

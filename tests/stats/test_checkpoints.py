@@ -16,6 +16,7 @@ from crlbench.stats.checkpoints import (
     board_squares,
     design_table,
     independent_variance,
+    most_regular,
     read_layout,
 )
 
@@ -58,6 +59,24 @@ def test_labels_that_name_nothing_are_refused() -> None:
     for labels in ([], ["i0o0", "i0o0"], ["i0o0", "i00o0"]):
         with pytest.raises(ValidationError, match="at least one, and each once"):
             read_layout(labels)
+
+
+@pytest.mark.parametrize(
+    ("labels", "kept"),
+    [
+        (("i0o0", "i1o1", "i2o2"), (0, 1, 2)),
+        (("i0o0", "i1o1", "i2o2", "i2o0"), (0, 1, 2)),
+        (("i2o0", "i0o0", "i1o1", "i2o2"), (1, 2, 3)),
+        (("i0o0", "i0o1", "i1o0", "i1o1", "i2o2"), (0, 1, 2, 3)),
+        (("i0o0", "i1o0", "i2o0", "i3o0", "i1o1"), (0, 4)),
+        (("i0o0", "i1o0", "i0o1"), (1, 2)),
+        (("i0o0",), (0,)),
+    ],
+)
+def test_of_checkpoints_that_do_not_hang_together_most_that_do_are_kept(
+    labels: tuple[str, ...], kept: tuple[int, ...]
+) -> None:
+    assert most_regular(labels) == kept
 
 
 def test_a_table_has_every_label_in_its_place() -> None:

@@ -74,3 +74,8 @@ def test_equal_models_are_seldom_told_apart(tasks: int) -> None:
     )
     wrong = (np.abs(task_t(tables)) > bar(6, tasks)).any(axis=(1, 2)).mean()
     assert 0.03 < wrong < 0.06
+
+
+def test_rounding_is_no_difference() -> None:
+    found = rank_over_tasks([[0.1 + 0.2] * 4, [0.3] * 4])
+    assert found.ranks is not None and found.ranks.tolist() == [[1, 2], [1, 2]]

@@ -14,6 +14,7 @@ import pytest
 from scipy.stats import norm
 from scipy.stats import t as student
 
+from crlbench.pages import design_words as say
 from crlbench.seeding import derive
 from crlbench.stats.nulls import ROOT_SEED
 from crlbench.stats.variance_components import components_of_designs
@@ -490,3 +491,69 @@ def test_a_crossed_design_on_other_tasks_leaves_the_others_an_interval_over_task
     assert all(row.score.wider is not None for row in alone)
     assert all(row.score.wider is not None for row in beside[:4])
     assert beside[4].score.interval is not None and beside[4].score.wider is None
+
+
+@pytest.mark.parametrize("label", ["i2o0", "i0o2", "i1o0"])
+def test_a_checkpoint_that_comes_later_and_fits_none_displaces_none(label: str) -> None:
+    entries = [pretrained(model, one, began=100.0) for model in "ab" for one in INDEPENDENT]
+    later = pretrained("b", label, began=200.0)
+    before = design_rows("efficiency", group_entries(entries))
+    after = design_rows("efficiency", group_entries([*entries, later]))
+    assert [row.score for row in after] == [row.score for row in before]
+    (left_out,) = [one for one in after[1].checkpoints if not one.counts]
+    assert left_out.label == label and "nor does it complete a crossing" in left_out.why
+
+
+def level(model: str, labels: tuple[str, ...], value: float, spread: float = 0.002) -> list[Any]:
+    tasks = value + np.array([0.01, -0.01, 0.005, -0.005])
+    return [entry_of(model, one, tasks + spread * n, NO_ITEMS) for n, one in enumerate(labels)]
+
+
+def test_a_row_that_cannot_be_compared_takes_no_tier_from_the_others() -> None:
+    sound = [e for d in range(4) for e in level(f"model-{d}", INDEPENDENT, 0.9 - 0.2 * d)]
+    alone = rank_designs("efficiency", sound, None).ranking
+    assert [one.tier for one in alone.standings] == [1, 2, 3, 4]
+    crossed = level("model-9", ("i0o0", "i0o1", "i1o0", "i1o1"), 0.05)
+    beside = rank_designs("efficiency", [*sound, *crossed], None)
+    assert [one.tier for one in beside.ranking.standings] == [1, 2, 3, 4]
+    assert beside.left_out == ("model-9/ppo",)
+    assert all("model-9/ppo" not in (pair.first, pair.second) for pair in beside.designs.pairs)
+    remarks = [*say.silences(beside.designs)]
+    assert len(remarks) == 1 and "known from 4 designs with the same crossing on" in remarks[0]
+
+
+def test_further_checkpoints_of_few_rows_take_no_rank_from_the_others(tmp_path: Path) -> None:
+    """Half of the rows are no most: each row is ranked by the checkpoint with the control arms."""
+    slopes = {"tiny-llama": 2.4, "tiny-qwen2": 1.6, "tiny-mistral": 1.0, "tiny-phi": 0.6}
+    single = {name: (slope, ("i0o0",)) for name, slope in slopes.items()}
+    few = single | {n: (slopes[n], INDEPENDENT) for n in ("tiny-llama", "tiny-phi")}
+    boards = [
+        summarise_board(load_runs(write_designs(tmp_path / str(n), designs)), REPLICATES)
+        for n, designs in enumerate((single, few))
+    ]
+    for axis in AXES:
+        before, after = (board.rankings["ppo"][axis] for board in boards)
+        assert after.ranking.standings == before.ranking.standings
+        assert after.designs.kind == "checkpoints"
+    row = boards[1].rankings["ppo"]["efficiency"].designs.row("tiny-llama/ppo")
+    assert [one.label for one in row.checkpoints if one.counts] == ["i0o0"]
+    assert row.checkpoints[1].why == (
+        "i0o0 stands for the design, since most others have one."
+    )
+
+
+def test_the_designs_that_a_track_names_decide_what_is_ranked() -> None:
+    named = [e for d in range(2) for e in level(f"model-{d}", INDEPENDENT, 0.9 - 0.2 * d)]
+    others = [e for d in range(5) for e in level(f"other-{d}", ("i0o0",), 0.1)]
+    declared = ("model-0", "model-1", "model-2")
+    found = rank_designs("efficiency", [*named, *others], None, declared)
+    assert found.designs.kind == "designs"
+    assert [one.model for one in found.ranking.standings] == ["model-0/ppo", "model-1/ppo"]
+
+
+@pytest.mark.parametrize(("spread", "ranks"), [(0.001, (1, 1)), (0.3, (1, 2))])
+def test_ranks_over_other_tasks_are_of_designs(spread: float, ranks: tuple[int, int]) -> None:
+    """The designs differ alike on every task; whether their checkpoints do decides."""
+    entries = level("model-0", INDEPENDENT, 0.5, spread) + level("model-1", INDEPENDENT, 0.1)
+    found = rank_designs("efficiency", entries, None).designs.task_ranks
+    assert found is not None and found.ranks["model-0/ppo"] == ranks
