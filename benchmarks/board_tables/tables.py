@@ -199,10 +199,12 @@ def _strict(novelty: EntryNovelty | None) -> str:
 def by_task(stored: Stored) -> str:
     """Λ_new of each design on each task, as a table."""
     tasks = stored.board.tasks
-    rows = [
-        [f"`{entry.slug}`", *(number(_lam(entry, task)) for task in tasks)]
-        for entry in stored.first
-    ]
+    rows = []
+    for row in _rows(stored, "efficiency"):
+        if _first_of(stored, row.name) is not None:
+            found = [row.score.by_task.get(task) for task in tasks]
+            cells = [number(None if one is None else one.value) for one in found]
+            rows.append([f"`{row.display_name}`", *cells])
     return table(("design", *tasks), rows)
 
 
