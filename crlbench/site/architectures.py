@@ -11,6 +11,7 @@ from crlbench.base import wording
 from crlbench.pages import design_words as say
 from crlbench.pages import words
 from crlbench.site import design_standings
+from crlbench.site.design_standings import row_of
 from crlbench.site.effects import Drawing, Effects, design_effect, drawings
 from crlbench.site.facets import parameters
 from crlbench.site.pages import Page, model_slug
@@ -20,7 +21,7 @@ from crlbench.stats.measures import ID
 from crlbench.verdict.ablation import FieldChange
 from crlbench.verdict.axes import AXES, AXIS_WORDS, Axis, AxisScore
 from crlbench.verdict.board import rank_entries
-from crlbench.verdict.design_rows import DesignRow, group_entries
+from crlbench.verdict.design_rows import group_entries
 from crlbench.verdict.entry import Entry
 from crlbench.verdict.pairs import Effect
 from crlbench.verdict.ranking import AxisRanking
@@ -180,7 +181,7 @@ def _learner(
     entry = next(iter(entries), None)
     starts = _starts(stored, entries)
     subject = None if entry is None else stored.by_entry[entry.name][0].subject
-    rows = {} if entry is None else {axis: _row(one, entry) for axis, one in rankings.items()}
+    rows = {} if entry is None else {axis: row_of(one, entry) for axis, one in rankings.items()}
     row = rows.get("efficiency")
     return Learner(
         animal=one,
@@ -198,12 +199,6 @@ def _learner(
             for axis, ranked in rankings.items()
         },
     )
-
-
-def _row(axis_ranking: AxisRanking, entry: Entry) -> DesignRow | None:
-    """The row of designs that a checkpoint is in; None under protocol CRL-1."""
-    rows = () if axis_ranking.designs is None else axis_ranking.designs.rows
-    return next((row for row in rows if entry.name in {c.entry for c in row.checkpoints}), None)
 
 
 def _starts(stored: StoredBoard, entries: Sequence[Entry]) -> dict[str, float]:
@@ -341,7 +336,7 @@ def _effects(
     assert base.entry is not None and other.entry is not None
     effects = dict(stored.pairs.compare(base.entry, other.entry).axes)
     for axis, ranked in rankings.items():
-        rows = _row(ranked, base.entry), _row(ranked, other.entry)
+        rows = [row_of(ranked, one.entry) for one in (base, other)]
         if ranked.designs is not None and rows[0] is not None and rows[1] is not None:
             effects[axis] = design_effect(ranked.designs, rows[0], rows[1])
     return effects

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from crlbench.base import wording
@@ -91,14 +91,15 @@ def make_cells(stored: StoredBoard, unit: Sequence[Entry], entry_facets: Facets)
         "hardware": entry_facets.hardware,
         "submitter": stored.submitters[entry.name],
     }
-    seeds = min(one.n for one in unit)
+    fewest, most = min(one.n for one in unit), max(one.n for one in unit)
+    seeds = str(fewest) if fewest == most else f"{fewest} to {most}"
     return {
-        **{key: Cell(wording.number(value), value) for key, value in scores.items()},
+        **{key: Cell(_told(value, key, rows, unit), value) for key, value in scores.items()},
         **{key: Cell(_arrow(pair), pair and pair[1]) for key, pair in ends.items()},
         **{key: Cell(text, text) for key, text in texts.items()},
         "cost": Cell(cost_words(cost), cost["seconds"]),
         "size": Cell(parameters(subject), model_size(subject)),
-        "seeds": Cell(str(seeds), seeds),
+        "seeds": Cell(seeds, fewest),
         "failed": Cell(str(failures), failures),
     }
 
@@ -114,6 +115,15 @@ def _scores(stored: StoredBoard, entry: Entry) -> dict[str, float | None]:
     scores["taught"] = entry.mode and entry.mode.net.value
     scores["known"] = novelty and novelty.known_share
     return {**scores, **brief["parts"], "forgot": numbers["forgot"]}
+
+
+def _told(
+    value: float | None, key: str, rows: Sequence[Mapping[str, float | None]], unit: Sequence[Entry]
+) -> str:
+    """A number, and of which checkpoint it is where one of several has it."""
+    have = [one.checkpoint for one, row in zip(unit, rows, strict=True) if row[key] is not None]
+    alone = f" ({have[0]})" if len(have) == 1 < len(unit) else ""
+    return f"{wording.number(value)}{alone}"
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

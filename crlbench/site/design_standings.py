@@ -15,6 +15,7 @@ from crlbench.verdict.declared_designs import declared_designs
 from crlbench.verdict.design_pairs import DesignPair
 from crlbench.verdict.design_ranking import AxisDesigns
 from crlbench.verdict.design_rows import DesignRow
+from crlbench.verdict.entry import Entry
 from crlbench.verdict.ranking import AxisRanking
 
 UNCOMPARED = "not compared"
@@ -68,6 +69,12 @@ def opened(row: DesignRow, designs: AxisDesigns) -> Opened:
 def axis_designs(board: Board, recipe: str, axis: Axis) -> AxisDesigns | None:
     """The rows of an axis; None on a board of protocol CRL-1."""
     return board.rankings[recipe][axis].designs
+
+
+def row_of(axis_ranking: AxisRanking, entry: Entry) -> DesignRow | None:
+    """The row of designs that a checkpoint is in; None under protocol CRL-1."""
+    rows = () if axis_ranking.designs is None else axis_ranking.designs.rows
+    return next((row for row in rows if entry.name in {c.entry for c in row.checkpoints}), None)
 
 
 def answer(axis_ranking: AxisRanking) -> tuple[str, str]:

@@ -12,14 +12,17 @@ from itertools import groupby
 from typing import Any
 
 from crlbench.base import wording
+from crlbench.catalog.find import Catalog
 from crlbench.contract.model_card import ModelCard
 from crlbench.contract.records import Subject
 from crlbench.disk.hashing import digest
+from crlbench.pages import design_words as say
 from crlbench.pages import words
 from crlbench.pages.page_axes import place
 from crlbench.site.article import article, entry_page, rivals
 from crlbench.site.citing import cite_model
 from crlbench.site.costs import cost_words, entry_cost
+from crlbench.site.design_standings import row_of
 from crlbench.site.entering import way_in
 from crlbench.site.facets import badge_words, format_count, precision
 from crlbench.site.families import families
@@ -47,7 +50,9 @@ class Model:
     subject: Subject | None
     """Subject of a record; None without results."""
     entries: tuple[tuple[StoredBoard, Entry], ...]
-    """Ranked ones first."""
+    """Ranked ones first; of the checkpoints of a design the one with the control arms."""
+    digests: frozenset[str] = frozenset()
+    """Of the card, and of the cards of its further checkpoints."""
 
     @property
     def identity(self) -> ModelCard | Subject:
@@ -64,7 +69,8 @@ def models(site: Site) -> dict[str, Model]:
     entries: dict[str, list[tuple[StoredBoard, Entry]]] = {}
     subjects: dict[str, Subject] = {}
     for stored in site.boards:
-        for entry in stored.board.entries:
+        # Of several checkpoints of a design, the one with the control arms comes first.
+        for entry in sorted(stored.board.entries, key=lambda e: bool(e.checkpoint) and not e.ranks):
             subject = stored.by_entry[entry.name][0].subject
             subjects.setdefault(subject.slug, subject)
             entries.setdefault(subject.slug, []).append((stored, entry))
@@ -77,9 +83,18 @@ def models(site: Site) -> dict[str, Model]:
             site.catalog.load_model(slug) if slug in names else None,
             subjects.get(slug),
             tuple(entries.get(slug, ())),
+            digests_of_cards(site.catalog, slug) if slug in names else frozenset(),
         )
         for slug in sorted({*names, *subjects})
     }
+
+
+def digests_of_cards(catalog: Catalog, slug: str) -> frozenset[str]:
+    """Digests of a model's card, and of the cards of its further checkpoints."""
+    labels = catalog.load_model(slug).checkpoints
+    return frozenset(
+        catalog.load_model(name).digest for name in (slug, *(f"{slug}@{one}" for one in labels))
+    )
 
 
 def _tier(stored: StoredBoard, entry: Entry) -> int | None:
@@ -165,20 +180,25 @@ def _list_row(model: Model) -> dict[str, Any]:
 
 
 def _in_short(model: Model) -> str:
-    """``mini v1, ppo: Λ 0.588, tier 1``: its first entry, and how many more there are."""
+    """``mini v1, ppo: Λ 0.588, tier 1``: its first entry or its design, and how many more there
+    are."""
     if not model.entries:
         return "no results yet"
     stored, entry = model.entries[0]
     number = _tier(stored, entry)
     tier = "" if number is None else f", tier {number}"
-    more = f"; {len(model.entries) - 1} more" if len(model.entries) > 1 else ""
-    score = entry.axes["efficiency"]
+    row = row_of(stored.board.rankings[entry.recipe]["efficiency"], entry)
+    score, told, over = entry.axes["efficiency"], 1, ""
+    if row is not None and not row.alone:
+        score, told, over = row.score, len(row.checkpoints), f" ({say.checkpoints(row)})"
+    more = f"; {len(model.entries) - told} more" if len(model.entries) > told else ""
     value = f"{score.sign} {words.value(score)}"
-    return f"{_where(stored, entry)}: {value}{tier}{more}"
+    return f"{stored.label}, {entry.recipe}: {value}{tier}{over}{more}"
 
 
 def _where(stored: StoredBoard, entry: Entry) -> str:
-    return f"{stored.label}, {entry.recipe}"
+    label = "" if entry.checkpoint is None else f", {entry.checkpoint}"
+    return f"{stored.label}, {entry.recipe}{label}"
 
 
 def _page(
@@ -273,10 +293,16 @@ def _group_rows(
     Args:
         leading: board and name of the entries that the page shows in full.
     """
-    groups: dict[str, list[dict[str, Any]]] = {"": [], "Other recipes": [], OTHER_CONDITIONS: []}
+    titles = ("", "Other checkpoints", "Other recipes", OTHER_CONDITIONS)
+    groups: dict[str, list[dict[str, Any]]] = {title: [] for title in titles}
+    recipes = {(s.id, e.recipe) for s, e in model.entries if (s.id, e.name) in leading}
     for stored, entry in model.entries:
-        first = "" if (stored.id, entry.name) in leading else "Other recipes"
-        groups[OTHER_CONDITIONS if stored.is_open else first].append(_row(stored, entry))
+        title = "Other checkpoints" if (stored.id, entry.recipe) in recipes else "Other recipes"
+        if stored.is_open:
+            title = OTHER_CONDITIONS
+        elif (stored.id, entry.name) in leading:
+            title = ""
+        groups[title].append(_row(stored, entry))
     return [(title, rows) for title, rows in groups.items() if rows]
 
 
@@ -335,7 +361,8 @@ def _texts(card: ModelCard) -> Facts:
 
 
 def _digests(model: Model) -> Mapping[str, str]:
-    """Digests of the weights by file: those that ran, or those of the entry."""
+    """Digests of the weights by file: those that ran, of several checkpoints the first, or those
+    of the entry."""
     if model.subject is not None:
         return model.subject.weights_sha256
     return {} if model.card is None else model.card.weights_sha256
@@ -351,7 +378,7 @@ def _describe_change(model: Model) -> str:
             "state."
         )
     ran = {stored.by_entry[entry.name][0].subject.entry_sha256 for stored, entry in model.entries}
-    if ran == {model.card.digest}:
+    if ran <= model.digests:
         return ""
     return (
         "The entry in the catalogue has changed since some of these runs. Results belong to the "

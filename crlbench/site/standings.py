@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, combinations
+from statistics import fmean
 from typing import Any
 
 from markupsafe import Markup
 
 from crlbench.base import wording
+from crlbench.contract.verification import PROOFS, Proof
 from crlbench.pages import words
 from crlbench.pages.page_axes import correlations, place, rank_words
 from crlbench.pages.table import Column
@@ -89,6 +91,8 @@ class Row:
     """Its checkpoints, under protocol CRL-2."""
     compared: str
     """The entry that a comparison takes for the row; empty for a mean over several checkpoints."""
+    checked: str
+    """The entry whose score a browser computes again: of several checkpoints the first."""
 
 
 @dataclass(frozen=True)
@@ -239,9 +243,16 @@ def _units(stored: StoredBoard, recipe: str) -> dict[str, Unit]:
 
 def _describe(stored: StoredBoard, unit: Unit) -> _Profile:
     entry = unit[0]
-    run, badge = stored.by_entry[entry.name][0], stored.badges[entry.name]
+    run = stored.by_entry[entry.name][0]
+    # A row is proven as far as the least proven of its checkpoints.
+    badge = min((stored.badges[one.name] for one in unit), key=_proven)
     entry_facets = facets(run, badge, words.STANDINGS[entry.standing])
     return _Profile(entry_facets, make_cells(stored, unit, entry_facets))
+
+
+def _proven(badge: Proof | None) -> int:
+    """How much a badge proves, from 0 for none."""
+    return 0 if badge is None else 1 + PROOFS.index(badge)
 
 
 def _find_common(rows: Sequence[Cells]) -> dict[Column, str]:
@@ -410,7 +421,7 @@ def _row(
         why=() if standing is not None else _why(stored, entry, axis),
         only="" if x is not None else f"{wording.listed(list(entry.task_names))} only",
         own=any(one.name in stored.own for one in unit),
-        provisional=entry.standing == "provisional" and len(unit) == 1,
+        provisional=entry.standing == "provisional",
         flags=tuple(_flags(unit, axis)),
         score=score,
         figure=Markup("" if x is None else figures.score_row(label, score, x, tier == 1)),
@@ -419,13 +430,21 @@ def _row(
         cells=profile.cells,
         opened=None if designs is None or of_designs is None else opened(of_designs, designs),
         compared=entry.name if len(unit) == 1 else "",
+        checked=entry.name,
     )
 
 
 def _curve(stored: StoredBoard, unit: Unit) -> Markup:
-    """The learning curve of an entry; of several checkpoints that of the first."""
-    curve = stored.brief(unit[0])["curve"]
-    return Markup("" if curve is None else figures.curve_row(curve))
+    """The learning curve of an entry: the range of its seeds behind their mean; of several
+    checkpoints the mean of theirs, and the whole range."""
+    curves = [curve for one in unit if (curve := stored.brief(one)["curve"]) is not None]
+    if not curves:
+        return Markup()
+    merged = {
+        name: [over(values) for values in zip(*(curve[name] for curve in curves), strict=True)]
+        for name, over in (("mean", fmean), ("low", min), ("high", max))
+    }
+    return Markup(figures.curve_row(merged))
 
 
 def _why(stored: StoredBoard, entry: Entry, axis: Axis) -> tuple[str, ...]:
@@ -438,7 +457,11 @@ def _why(stored: StoredBoard, entry: Entry, axis: Axis) -> tuple[str, ...]:
 
 
 def _flags(unit: Unit, axis: Axis) -> Iterator[Flag]:
-    failed = [cell for entry in unit for cell in (*entry.failed, *entry.vanished)]
+    failed = [
+        cell if len(unit) == 1 else f"{entry.checkpoint}: {cell}"
+        for entry in unit
+        for cell in (*entry.failed, *entry.vanished)
+    ]
     if failed:
         yield Flag(f"{len(failed)} failed", wording.listed(failed))
     placebo = unit[0].placebo

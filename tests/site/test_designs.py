@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from crlbench.base import wording
 from crlbench.catalog.find import Catalog
 from crlbench.pages import words
 from crlbench.site import architectures
+from crlbench.site import models as models_module
 from crlbench.site.build import build, write
 from crlbench.site.cache import Cache
 from crlbench.site.designs import has_designs
@@ -22,6 +24,7 @@ from crlbench.site.effects import design_effect
 from crlbench.site.pages import designs_path, whole
 from crlbench.site.reading import read_site
 from crlbench.site.source import Site
+from crlbench.site.standings import standings
 from crlbench.verdict.axes import AXES
 from tests.site.browser import Visitor
 from tests.site.simulated import submit, text_of
@@ -98,6 +101,56 @@ def test_the_page_of_designs_says_how_much_is_pretraining(
         for pair in board.board.rankings["ppo"][axis].designs.pairs:
             assert f"{pair.second} − {pair.first}" in text
     assert path in files["index.html"].decode()
+
+
+def test_a_row_says_of_which_checkpoints_its_cells_are(
+    site: Site, files: dict[str, bytes]
+) -> None:
+    shown = standings(site.boards[0], "ppo")
+    panel = shown.panels[0]
+    rows = {row.name: row for row in (*panel.rows, *panel.unranked)}
+    row = rows["tiny-llama/ppo"]
+    assert row.cells["seeds"].text == "3 to 5" and rows["tiny-gemma/ppo"].cells["seeds"].text == "5"
+    assert row.cells["placebo"].text.endswith(" (i0o0)") and row.compared == ""
+    assert row.checked.endswith("/ppo") and site.boards[0].board.entry(row.checked).ranks
+    text = text_of(files, "index.html")
+    assert "checkpoint i0o0, from the stored scores of its completions" in text
+
+
+def test_a_row_is_proven_as_far_as_its_least_proven_checkpoint(site: Site) -> None:
+    (stored,) = site.boards
+    names = [entry.name for entry in stored.board.entries if entry.slug == "tiny-llama"]
+    for badges, told in (
+        (("replayed", "reproduced", "replayed"), "replayed"),
+        (("replayed", None, "replayed"), "not verified yet"),
+    ):
+        known = dict(zip(names, badges, strict=True))
+        other = replace(stored, badges=stored.badges | known)
+        rows = {row.name: row for row in standings(other, "ppo").panels[0].rows}
+        assert rows["tiny-llama/ppo"].facets.badge == told
+
+
+def test_a_model_page_leads_with_the_checkpoint_that_has_the_control_arms(
+    site: Site, files: dict[str, bytes]
+) -> None:
+    text = text_of(files, "models/tiny-llama.html")
+    assert "Other checkpoints" in text and "Other recipes" not in text
+    assert text.index("ppo, i0o0") < text.index("Other checkpoints") < text.index("ppo, i1o1")
+    assert "The entry in the catalogue has changed" in text, "made-up records have other digests"
+    row = site.boards[0].board.rankings["ppo"]["efficiency"].designs.row("tiny-llama/ppo")
+    index = text_of(files, "models/index.html")
+    assert f"{words.value(row.score)}, tier 1 (3 checkpoints)" in index
+
+
+def test_runs_of_every_checkpoint_of_a_card_are_of_the_card() -> None:
+    catalog = Catalog()
+    found = models_module.digests_of_cards(catalog, "tiny2-llama")
+    labels = catalog.load_model("tiny2-llama").checkpoints
+    assert found == {
+        catalog.load_model(name).digest
+        for name in ("tiny2-llama", *(f"tiny2-llama@{label}" for label in labels))
+    }
+    assert len(found) == 1 + len(labels) > 1
 
 
 def test_architectures_are_compared_over_their_checkpoints(
