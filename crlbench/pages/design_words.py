@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from crlbench.base.wording import count, listed, number, percent
 from crlbench.pages.words import VERDICT_SIGNS
 from crlbench.stats.checkpoints import THE_DESIGN
-from crlbench.verdict.axes import MARGIN
+from crlbench.verdict.axes import MARGIN, Axis
 from crlbench.verdict.declared_designs import Declared
 from crlbench.verdict.design_pairs import DesignPair
 from crlbench.verdict.design_ranking import AxisDesigns
 from crlbench.verdict.design_rows import ALONE, DesignRow
 from crlbench.verdict.design_spread import PRETRAINING, DesignSpread
 from crlbench.verdict.discovery import Discovery
+from crlbench.verdict.ranking import AxisRanking
 
 COMPONENTS = {
     "design": "what a design does on all tasks and in all its pretrainings",
@@ -90,6 +91,16 @@ def scope(designs: AxisDesigns) -> str:
         )
         text += f" {listed(alone, 4)} {verb}."
     return text
+
+
+def single_axes(rankings: Mapping[Axis, AxisRanking], signs: Mapping[Axis, str]) -> str:
+    """Which axes rank single checkpoints where others rank designs, in a sentence; empty where all
+    rank alike."""
+    kinds = {axis: one.designs.kind for axis, one in rankings.items() if one.designs is not None}
+    single = [signs[axis] for axis, kind in kinds.items() if kind == "checkpoints"]
+    if not single or len(single) == len(kinds):
+        return ""
+    return f"{listed(single)} {'is' if len(single) == 1 else 'are'} about one checkpoint of each."
 
 
 def discovery(line: Discovery | None) -> str:

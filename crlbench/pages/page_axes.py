@@ -59,7 +59,7 @@ def place(entry: Entry, board: Board, axis: Axis) -> list[str]:
     ranking = axis_ranking.ranking
     if ranking.reason is not None:
         return [f"No rank: {wording.sentence(ranking.reason)}"]
-    standing = ranking.standing(entry.name)
+    standing = axis_ranking.standing_of(entry.name)
     if standing is None:
         return [_unplaced(entry, axis_ranking)]
     name = standing.model
@@ -74,12 +74,16 @@ def place(entry: Entry, board: Board, axis: Axis) -> list[str]:
 
 def _in_a_design(entry: Entry, board: Board, axis: Axis) -> bool:
     """Whether the design whose checkpoint it is has a rank, though it has none by itself."""
-    return board.rankings[entry.recipe][axis].ranking.tier(entry.name) is not None
+    return board.rankings[entry.recipe][axis].standing_of(entry.name) is not None
 
 
 def _unplaced(entry: Entry, axis_ranking: AxisRanking) -> str:
     """Why an entry that may rank stands nowhere."""
     designs, score = axis_ranking.designs, entry.axes[axis_ranking.axis]
+    for row in () if designs is None else designs.rows:
+        for one in row.checkpoints:
+            if one.entry == entry.name and one.why:
+                return f"No rank: {one.why}"
     if designs is not None and designs.kind == "designs" and score.value is not None:
         return "No rank among designs: one checkpoint says nothing about its design."
     return "No rank: it has no value on this axis."
@@ -293,7 +297,9 @@ def correlations(board: Board, recipe: str) -> list[str]:
     """How alike the axes order the rows of a recipe, in sentences."""
     designs = any(one.designs is not None for one in board.rankings.get(recipe, {}).values())
     rows = ("row", "rows") if designs else ("entry", "entries")
-    return correlation_sentences(board.correlations.get(recipe, ()), board.signs, rows)
+    said = correlation_sentences(board.correlations.get(recipe, ()), board.signs, rows)
+    about = say.single_axes(board.rankings.get(recipe, {}), board.signs)
+    return [*said, about] if said and about else said
 
 
 def correlation_sentences(

@@ -165,11 +165,8 @@ def _scope(rankings: Mapping[Axis, AxisRanking], signs: Mapping[Axis, str]) -> I
         yield "One checkpoint of each design was trained: whether the designs differ is not known."
         return
     yield design_standings.of_designs(designs)
-    if designs.kind == "designs":
-        alone = [signs[axis] for axis, ranked in rankings.items() if not _is_of_designs(ranked)]
-        if alone:
-            verb = "is" if len(alone) == 1 else "are"
-            yield f"{wording.listed(alone)} {verb} about one checkpoint of each."
+    if about := say.single_axes(rankings, signs):
+        yield about
 
 
 def _learner(
@@ -263,7 +260,8 @@ def _contrasts(
         "designs",
         f"Do {'' if several else 'checkpoints of '}other designs differ from "
         f"{middle.animal.card.display_name}?",
-        "Equal size, the same documents in the same order: the design differs, with "
+        "Equal size, and of all designs the same documents in the same order: the design differs, "
+        "with "
         f"{checkpoints} of each.",
         middle,
         [one for one in designs if one is not middle],
@@ -319,13 +317,25 @@ def _contrast(
         key=key,
         question=question,
         about=about,
-        paired="between means over checkpoints" if of_designs else "paired by seed",
+        paired=_paired([stored.board.signs[axis] for axis in AXES if axis not in of_designs])
+        if of_designs
+        else "paired by seed",
         base=base,
         others=tuple(others),
         changes={one.animal.slug: differences(base.animal, one.animal) for one in others},
         effects=by_slug,
         drawings=drawings(labels, stored.board.signs) if labels else {},
         sentences=tuple(_sentence(name, by_axis) for name, by_axis in labels),
+    )
+
+
+def _paired(single: Sequence[str]) -> str:
+    """How differences of designs were taken, some axes excepted."""
+    if not single:
+        return "between means over checkpoints"
+    return (
+        f"between means over checkpoints, and of {wording.listed(single)} between one checkpoint "
+        "of each, paired by seed"
     )
 
 

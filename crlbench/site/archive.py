@@ -222,7 +222,11 @@ def entries(stored: StoredBoard, recipe: str) -> Iterator[dict[str, Any]]:
         rankings = stored.board.rankings[recipe]
         yield {
             "entry": entry,
-            "tiers": {axis: rankings[axis].ranking.tier(entry.name) for axis in AXES},
+            "tiers": {
+                axis: standing and standing.tier
+                for axis in AXES
+                for standing in [rankings[axis].standing_of(entry.name)]
+            },
             "standing": words.STANDINGS[_standing(entry, stored.board)],
             "badge": badge_words(stored.badges[entry.name]),
             "submitter": stored.submitters[entry.name],

@@ -169,16 +169,24 @@ def rivals(stored: StoredBoard, entry: Entry) -> Sequence[Entry]:
 
 
 def nearest(stored: StoredBoard, entry: Entry) -> Sequence[Entry]:
-    """The entries of the same recipe whose Λ is nearest, from above and from below in turn."""
+    """The entries of the same recipe whose Λ is nearest, from above and from below in turn; other
+    checkpoints of the same design are none."""
     lam = entry.axes["efficiency"].value
     if lam is None:
         return ()
     others = [
         (abs(other.axes["efficiency"].value - lam), other.name, other)
         for other in stored.entries(entry.recipe)
-        if other is not entry and other.axes["efficiency"].value is not None
+        if other is not entry
+        and other.axes["efficiency"].value is not None
+        and not _is_sibling(entry, other)
     ]
     return [other for _, _, other in sorted(others, key=lambda candidate: candidate[:2])[:NEAREST]]
+
+
+def _is_sibling(entry: Entry, other: Entry) -> bool:
+    """Whether two entries are checkpoints of one design, which is no rival of itself."""
+    return entry.checkpoint is not None and entry.slug == other.slug
 
 
 def _rival(stored: StoredBoard, entry: Entry, other: Entry) -> dict[str, Any]:

@@ -77,6 +77,12 @@ def row_of(axis_ranking: AxisRanking, entry: Entry) -> DesignRow | None:
     return next((row for row in rows if entry.name in {c.entry for c in row.checkpoints}), None)
 
 
+def of_several(board: Board, recipe: str) -> bool:
+    """Whether sample efficiency ranks designs over several checkpoints each."""
+    designs = axis_designs(board, recipe, AXES[0])
+    return designs is not None and designs.kind == "designs"
+
+
 def answer(axis_ranking: AxisRanking) -> tuple[str, str]:
     """How far the first row is ahead: in two words, and in a sentence."""
     designs, ranking = axis_ranking.designs, axis_ranking.ranking
@@ -180,10 +186,10 @@ def known_beyond(board: Board, recipe: str) -> list[str]:
     designs = axis_designs(board, recipe, AXES[0])
     if designs is None:
         return []
-    sentences = [say.scope(designs)]
+    sentences = [say.scope(designs), say.single_axes(board.rankings[recipe], board.signs)]
     if designs.kind == "designs":
         sentences += list(say.spread(designs.spread))[:2]
-    return sentences
+    return [sentence for sentence in sentences if sentence]
 
 
 def incomplete(board: Board, recipe: str) -> str:

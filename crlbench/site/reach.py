@@ -138,15 +138,19 @@ def describe_leads(axis: Axis, ranked: Sequence[tuple[Entry, Entry]], pairs: Pai
     )
 
 
-def describe_sharpening(entries: Sequence[Brief]) -> tuple[str, str]:
+def describe_sharpening(entries: Sequence[Brief], what: str = "entries") -> tuple[str, str]:
     """The greedy score before and after training, and what it says of the gain; empty texts where
-    a score is not known."""
+    a score is not known.
+
+    Args:
+        what: the entries are, as a plural.
+    """
     sampled, greedy = (mean_scores(entries, split) for split in DECODED.values())
     if sampled is None or greedy is None:
         return "", ""
     change = " → ".join(map(wording.number, greedy))
     gain, new = sampled[1] - sampled[0], greedy[1] - greedy[0]
-    of = f"mean of {len(entries)} entries, " if len(entries) > 1 else ""
+    of = f"mean of {len(entries)} {what}, " if len(entries) > 1 else ""
     about = f"Sampled score, {of}{' → '.join(map(wording.number, sampled))}. "
     if gain > 0 and new < SHARPENED * gain:
         return change, f"{about}RL here mostly sharpens what these models already know."

@@ -116,13 +116,13 @@ def _lab(stored: StoredBoard, recipe: str) -> Lab | None:
 
 
 def _row(stored: StoredBoard, entry: Entry, lab: dict[str, Any]) -> Row:
-    ranking = stored.board.rankings[entry.recipe]["stability"].ranking
+    standing = stored.board.rankings[entry.recipe]["stability"].standing_of(entry.name)
     failures = _failures(stored, entry)
     return Row(
         name=entry.name,
         model=entry.display_name,
         slug=model_slug(entry.model),
-        tier=ranking.tier(entry.name),
+        tier=None if standing is None else standing.tier,
         score=entry.axes["stability"],
         shares={label: lab["shares"][label] for label, _ in _parts(stored)},
         drawdown=lab["drawdown"],

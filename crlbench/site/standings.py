@@ -27,6 +27,7 @@ from crlbench.site.design_standings import (
     known_beyond,
     lines,
     of_designs,
+    of_several,
     opened,
 )
 from crlbench.site.facets import Facets, choices, facets
@@ -204,7 +205,9 @@ def standings(stored: StoredBoard, recipe: str) -> Standings:
         start=start,
         alike=alike,
         decoding=decoding,
-        sharpening=describe_sharpening(briefs),
+        sharpening=describe_sharpening(
+            briefs, "designs" if of_several(stored.board, recipe) else "entries"
+        ),
         known_beyond=beyond,
         preview=shared,
     )
@@ -345,6 +348,8 @@ def _answers(
     other = elsewhere(designs, leaders[0].name, lower) if leaders else ""
     if leaders and axis == AXES[0]:
         other = f"{of_designs(designs)} {other}".strip()
+    elif leaders and designs.kind == "checkpoints" and of_several(stored.board, recipe):
+        other = f"Verdicts are about one checkpoint of each. {other}".strip()
     return (*answer(axis_ranking), other)
 
 

@@ -25,6 +25,7 @@ WHERE = (
     Column("entry", "text", "model@revision/recipe"),
     Column("model", "text", "model@revision, eight digits of the commit"),
     Column("recipe", "text", "the algorithm, with its flips"),
+    Column("checkpoint", "text", "which pretraining of a design it is, like i1o0"),
 )
 """The first columns of every table of entries and runs."""
 AXIS_COLUMN = Column(
@@ -125,12 +126,13 @@ def where(stored: StoredBoard, entry: Entry) -> Subject:
         "entry": entry.name,
         "model": entry.model,
         "recipe": entry.recipe,
+        "checkpoint": entry.checkpoint,
     }
 
 
 def _place(stored: StoredBoard, entry: Entry, axis: Axis) -> Subject:
-    ranking = stored.board.rankings[entry.recipe][axis].ranking
-    place = ranking.standing(entry.name)
+    found = stored.board.rankings[entry.recipe][axis]
+    ranking, place = found.ranking, found.standing_of(entry.name)
     score = entry.axes[axis]
     why = score.reason or stored.board.unranked or ranking.reason or " ".join(entry.why)
     return {
@@ -184,7 +186,9 @@ PAIR_COLUMNS = (
     Column("a", "text", "entry, model@revision/recipe"),
     Column("b", "text", "the other one"),
     *DIFFERENCE,
-    Column("verdict", "text", "b is better, equivalent, worse, or it is undecided"),
+    Column(
+        "verdict", "text", "b is better, equivalent, worse, or it is undecided; of a preview none"
+    ),
     Column("correlation", "number", "achieved between the pairs of seeds"),
     Column("more_seeds", "whole", "that would likely settle what is undecided"),
     Column("seeds", "whole", "of every task that was compared", "n"),
@@ -207,5 +211,7 @@ def _pairs(stored: StoredBoard) -> Iterator[Subject]:
             for pair in paired_axes(a, b, stored.board.margin).values():
                 names = {"board": stored.id, "a": a.name, "b": b.name}
                 effect = pick(pair.effect, *EFFECT, "verdict")
+                if pair.effect is not None and not (a.decides and b.decides):
+                    effect["verdict"] = "preview"
                 known = pick(pair, "axis", "wider", "reason")
                 yield names | effect | known | {"tasks": " ".join(pair.tasks)}

@@ -21,6 +21,7 @@ from crlbench.site.shelf import release_shelves
 from crlbench.site.source import Site, StoredBoard
 from crlbench.stats.generalization import PARTS, WEIGHTS, WEIGHTS_2
 from crlbench.verdict.axes import Estimate
+from crlbench.verdict.design_rows import group_entries
 from crlbench.verdict.packing import Packer, unpack_plain
 from crlbench.verdict.transfers import Transfers, mean_transfer, transfer_replicates
 
@@ -188,9 +189,14 @@ def _matrices(stored: StoredBoard, recipe: str) -> tuple[Matrix, ...]:
         _matrix(entry.model, entry.display_name, model_slug(entry.model), [table])
         for entry, table in tables_of_entries
     ]
-    tables = [table for _, table in tables_of_entries]
-    everyone = "both models" if len(single) == 2 else f"all {len(single)} models"
-    mean = [_matrix("all", everyone, "", tables)] if len(single) > 1 else []
+    # Of a design one checkpoint, so that none counts more than once.
+    groups = group_entries([entry for entry, _ in tables_of_entries])
+    firsts = {max(group.entries, key=lambda one: one.ranks).name for group in groups}
+    tables = [table for entry, table in tables_of_entries if entry.name in firsts]
+    everyone = "both models" if len(tables) == 2 else f"all {len(tables)} models"
+    if len(tables) < len(single):
+        everyone += ", one checkpoint of each"
+    mean = [_matrix("all", everyone, "", tables)] if len(tables) > 1 else []
     return (*mean, *single)
 
 

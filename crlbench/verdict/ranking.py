@@ -22,7 +22,7 @@ from crlbench.stats.pair_statistics import FLOOR
 from crlbench.stats.stability_shares import headline, shares, swapped_differences
 from crlbench.stats.stress import COLUMNS, rows_headline, swapped_stress_differences
 from crlbench.stats.swaps import SWAP_SEED, Randomisation, Tested, randomise
-from crlbench.stats.tiers import ALPHA, Ranking, pool_errors, rank, tiers_of_many
+from crlbench.stats.tiers import ALPHA, Ranking, Standing, pool_errors, rank, tiers_of_many
 from crlbench.verdict.axes import Axis
 from crlbench.verdict.design_ranking import AxisDesigns
 
@@ -47,6 +47,13 @@ class AxisRanking:
     which it stays in its tier; None on the other axes and where there is no ranking."""
     designs: AxisDesigns | None = added_field(None)
     """The rows of a board of protocol CRL-2, whose names the ranking has."""
+
+    def standing_of(self, entry: str) -> Standing | None:
+        """The standing of an entry; of a checkpoint that of its design, if it counts there."""
+        rows = () if self.designs is None else self.designs.rows
+        if any(one.entry == entry and not one.counts for row in rows for one in row.checkpoints):
+            return None
+        return self.ranking.standing(entry)
 
 
 @dataclass(frozen=True)
