@@ -17,6 +17,7 @@ from crlbench.catalog.find import Catalog
 from crlbench.pages import words
 from crlbench.site import architectures
 from crlbench.site import models as models_module
+from crlbench.site.article import nearest
 from crlbench.site.build import build, write
 from crlbench.site.cache import Cache
 from crlbench.site.designs import has_designs
@@ -25,6 +26,7 @@ from crlbench.site.pages import designs_path, whole
 from crlbench.site.reading import read_site
 from crlbench.site.source import Site
 from crlbench.site.standings import standings
+from crlbench.site.tables import tabulate_pairs
 from crlbench.verdict.axes import AXES
 from tests.site.browser import Visitor
 from tests.site.simulated import submit, text_of
@@ -128,6 +130,40 @@ def test_a_row_is_proven_as_far_as_its_least_proven_checkpoint(site: Site) -> No
         other = replace(stored, badges=stored.badges | known)
         rows = {row.name: row for row in standings(other, "ppo").panels[0].rows}
         assert rows["tiny-llama/ppo"].facets.badge == told
+
+
+def test_stability_is_told_of_the_checkpoints_that_have_it(
+    site: Site, files: dict[str, bytes]
+) -> None:
+    (stored,) = site.boards
+    assert "Stab is about one checkpoint of each." in text_of(files, "index.html")
+    (path,) = [name for name in files if name.endswith("entries.csv")]
+    rows = list(csv.DictReader(io.StringIO(files[path].decode())))
+    of = {(row["entry"], row["axis"]): row for row in rows}
+    for entry in stored.board.entries:
+        row = of[entry.name, "stability"]
+        assert row["checkpoint"] == entry.checkpoint
+        assert (row["tier"] != "") == (row["value"] != "") == entry.ranks
+        assert row["tier"] or (row["leads"] == "false" and row["unranked"])
+
+
+def test_checkpoints_of_a_design_are_neither_models_nor_rivals(
+    site: Site, files: dict[str, bytes]
+) -> None:
+    assert "all 3 models, one checkpoint of each" in text_of(files, "transfer.html")
+    (stored,) = site.boards
+    for entry in stored.board.entries:
+        assert entry.slug not in {other.slug for other in nearest(stored, entry)}
+
+
+def test_pairs_with_a_preview_have_no_verdict(site: Site) -> None:
+    decides = {entry.name: entry.decides for entry in site.boards[0].board.entries}
+    exported = csv.DictReader(io.StringIO(tabulate_pairs(site.boards).to_csv().decode()))
+    rows = [row for row in exported if row["difference"]]
+    assert {decides[row["a"]] and decides[row["b"]] for row in rows} == {True, False}
+    for row in rows:
+        is_preview = not (decides[row["a"]] and decides[row["b"]])
+        assert (row["verdict"] == "preview") == is_preview
 
 
 def test_a_model_page_leads_with_the_checkpoint_that_has_the_control_arms(
