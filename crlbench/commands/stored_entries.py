@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,11 @@ class Stored:
         return self.folder.name
 
     @property
+    def label(self) -> str:
+        """Which checkpoint of its design it is, like ``i1o0``; empty where it has no label."""
+        return _labels(self.model).get(self.folder.parts[-2].rpartition("@")[2], "")
+
+    @property
     def design_names(self) -> tuple[str, ...]:
         """What the design may be called whose checkpoint it is."""
         short = (self.model, f"{self.model}/{self.recipe}")
@@ -75,9 +80,11 @@ USUAL: tuple[Callable[[Stored], bool], ...] = (
     lambda entry: entry.plan.get("partial") is not True,
     lambda entry: entry.plan.get("division") != "open",
     lambda entry: entry.recipe == Settings.recipe,
+    lambda entry: entry.label == next(iter(_labels(entry.model).values()), ""),
 )
 """Which of several entries with one name is meant: runs that were not shortened (--smoke, --limit),
-under the conditions of their track, with the default recipe of evaluate."""
+under the conditions of their track, with the default recipe of evaluate, of the checkpoint that the
+name means there."""
 
 
 def find_entry(name: str, *places: Path) -> Path:
@@ -119,7 +126,7 @@ def _matches(name: str, places: Sequence[Path], entries: Sequence[Stored]) -> li
     for folder in (Path(name), *(place / name for place in places)):
         if _holds_runs(folder):
             return [Stored(folder)]
-    normal = _normal(name)
+    normal = _pinned(_normal(name))
     matches = [entry for entry in entries if normal in entry.names or _slug(name) in entry.names]
     if not matches and (model := _folder_slug(name)):
         matches = [entry for entry in entries if entry.model == model]
@@ -259,6 +266,33 @@ def _normal(name: str) -> str:
     return re.sub(r"@([0-9a-f]{8})[0-9a-f]+", r"@\1", name.strip().rstrip("/"))
 
 
+LABELLED = re.compile(r"((?:[^/@]+/)?)([^/@]+)@(i\d+o\d+)(/.*)?")
+
+
+def _pinned(name: str) -> str:
+    """A name that has the label of a checkpoint, with the revision of its weights instead."""
+    match = LABELLED.fullmatch(name)
+    if match is None:
+        return name
+    board, model, label, rest = match.groups(default="")
+    revision = next((r for r, one in _labels(model).items() if one == label), None)
+    return name if revision is None else f"{board}{model}@{revision}{rest}"
+
+
+@lru_cache
+def _labels(model: str) -> Mapping[str, str]:
+    """The labels of a model's checkpoints by revision; empty for a model that has none."""
+    from crlbench.catalog.find import Catalog
+
+    catalog = Catalog()
+    try:
+        card = catalog.load_model(model)
+        cards = [card, *(catalog.load_model(f"{model}@{one}") for one in card.checkpoints)]
+    except CrlbenchError:
+        return {}
+    return {c.revision[:8]: c.checkpoint for c in cards if c.revision and c.checkpoint}
+
+
 def _folder_slug(name: str) -> str | None:
     """What a model's folder is called among stored entries; None where there is no such folder."""
     place = Path(name).expanduser()
@@ -300,10 +334,15 @@ def _unknown(name: str, places: Sequence[Path], entries: Sequence[Stored]) -> Us
 
 
 def _ambiguous(name: str, matches: Sequence[Stored], entries: Sequence[Stored]) -> UsageError:
-    rows = [(_shortest_name(entry, entries), entry.board) for entry in matches[:SHOWN]]
+    rows = [(_shortest_name(entry, entries), entry) for entry in matches[:SHOWN]]
     width = max(len(short) for short, _ in rows)
-    lines = [f"  {short.ljust(width)}  on {board}" for short, board in rows]
+    lines = [
+        f"  {short.ljust(width)}  on {one.board}{f', {one.label}' if one.label else ''}"
+        for short, one in rows
+    ]
     more = [f"  and {len(matches) - SHOWN} more"] if len(matches) > SHOWN else []
+    if len({one.model for one in matches}) == 1 and all(one.label for one in matches):
+        more.append("They are checkpoints of one design; crlbench compare --designs takes designs.")
     what = f"'{name}' is ambiguous: {len(matches)} stored entries are called that. Give one of:"
     return UsageError("\n".join([what, *lines, *more]))
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from crlbench import cli
+from crlbench.catalog.find import Catalog
 from crlbench.commands import stored_entries
 from crlbench.commands.stored_entries import find_entries, find_entry
 from crlbench.errors import UsageError
@@ -153,6 +154,32 @@ def test_an_ambiguous_name_is_answered_with_names_that_are_not(runs: Path):
         find_entry("tiny-qwen2", runs)
     offered = [line.split()[0] for line in str(caught.value).splitlines()[1:]]
     assert len({find_entry(name, runs) for name in offered}) == 2
+
+
+@pytest.fixture
+def checkpoints(tmp_path: Path) -> Path:
+    """Entries of two checkpoints of a bundled design, without their runs."""
+    for name in ("tiny2-llama", "tiny2-llama@i1o1"):
+        revision = Catalog().load_model(name).revision[:8]
+        place = tmp_path / "mini-0" / f"tiny2-llama@{revision}" / "ppo"
+        place.mkdir(parents=True)
+        (place / "plan.json").write_text("{}")
+        (place / "record.json").write_text("{}")
+    return tmp_path
+
+
+def test_the_name_of_a_design_means_the_checkpoint_that_evaluate_takes(checkpoints: Path):
+    revision = Catalog().load_model("tiny2-llama").revision[:8]
+    for name in ("tiny2-llama", "tiny2-llama@i0o0", "tiny2-llama@i0o0/ppo"):
+        assert find_entry(name, checkpoints).parent.name == f"tiny2-llama@{revision}"
+
+
+def test_a_checkpoint_is_found_by_its_label(checkpoints: Path):
+    revision = Catalog().load_model("tiny2-llama@i1o1").revision[:8]
+    for name in ("tiny2-llama@i1o1", "mini-0/tiny2-llama@i1o1/ppo"):
+        assert find_entry(name, checkpoints).parent.name == f"tiny2-llama@{revision}"
+    with pytest.raises(UsageError, match="unknown entry 'tiny2-llama@i7o7'"):
+        find_entry("tiny2-llama@i7o7", checkpoints)
 
 
 def test_a_shortened_run_makes_no_name_ambiguous(runs: Path):

@@ -15,13 +15,13 @@ import zstandard
 
 from crlbench import cli
 from crlbench.catalog.find import Catalog
-from crlbench.commands.model_standing import find_standings, standing_lines
+from crlbench.commands.model_standing import Standing, find_standings, standing_lines
 from crlbench.commands.publish import place_lines
 from crlbench.verdict.board import Board, summarise_board
 from crlbench.verdict.load import load_runs
 from crlbench.verdict.place import Place, find_place, stored_place
 from crlbench.verdict.resources import leaderboard_folder
-from tests.support.designs import write_designs
+from tests.support.designs import INDEPENDENT, write_designs
 from tests.verdict.test_board import ranked, three
 
 __all__ = ["ranked", "three"]
@@ -92,6 +92,18 @@ def test_a_checkpoint_has_a_place_among_designs(tmp_path: Path) -> None:
         assert place.sentence("x").endswith(" of 2 by Λ_new (preview).")
         stored = stored_place(entry, board)
         assert isinstance(stored, Place) and stored == replace(place, counts=True)
+
+
+def test_checkpoints_of_a_design_are_told_apart(tmp_path: Path) -> None:
+    designs = {name: (slope, INDEPENDENT) for name, slope in (("tiny-llama", 2.4), ("tiny-phi", 1))}
+    board = summarise_board(load_runs(write_designs(tmp_path, designs)))
+    own = [entry for entry in board.entries if entry.slug == "tiny-llama"]
+    found = [Standing("mini-0", "mini", entry, stored_place(entry, board)) for entry in own]
+    first, *lines = standing_lines(found)
+    assert first == "On mini-0, mini:" and len(lines) == 3
+    labels = {entry.checkpoint for entry in own}
+    assert {line.split()[1].rstrip(":") for line in lines} == labels
+    assert all("its design: tier 1, " in line and " of 2." in line for line in lines)
 
 
 # -- on the stored results -----------------------------------------------------------------
