@@ -16,6 +16,7 @@ __all__ = ["ALWAYS", "FORGERIES", "REPLAYED"]
 ALWAYS = {
     "agreement of how runs began": "one_arm_drew_other_completions",
     "agreement of the start's scores": "the_start_was_worse_in_one_run",
+    "agreement of transfers": "the_start_transferred_worse_in_all_runs_of_a_task",
     "archive": "a_script_stands_behind_the_archive",
     "archive's names": "a_file_is_smuggled_into_the_archive",
     "badges": "a_badge_of_another_entry",
