@@ -54,6 +54,25 @@ def a_bad_seed_is_dropped(folder: Path) -> None:
     forger.write()
 
 
+@forgery("verify --recompute-only", "real arm: planned and not there: addition seed-01")
+def a_bad_seed_is_dropped_from_archive_and_ledger(folder: Path) -> None:
+    a_bad_seed_is_dropped(folder)
+
+
+@forgery("verify --recompute-only", "real arm: ended, says the ledger, .*: addition seed-01")
+def a_bad_seed_is_dropped_from_the_archive(folder: Path) -> None:
+    forger = Forger(folder)
+    del forger.runs[SECOND]
+    forger.write()
+
+
+@forgery("validate", "placebo arm: ended, says the ledger, .*: addition seed-00, addition seed-01")
+def a_whole_arm_is_dropped_from_the_archive(folder: Path) -> None:
+    forger = Forger(folder)
+    forger.runs = {cell: run for cell, run in forger.runs.items() if "/placebo/" not in cell}
+    forger.write()
+
+
 @forgery("validate", "more seeds|planned and not there|More seeds")
 def a_bad_seed_is_dropped_from_the_plan_too(folder: Path) -> None:
     forger = Forger(folder)

@@ -55,6 +55,7 @@ ALWAYS = {
     "record and ledger": "the_record_is_another_file_than_the_run_left",
     "release": "a_later_crlbench_made_it",
     "runs that are missing": "a_bad_seed_is_dropped",
+    "runs that are missing, to verify": "a_bad_seed_is_dropped_from_the_archive",
     "runs that were repeated": "a_seed_is_drawn_until_it_pleases",
     "scores and completions": "samples_are_paid_more_than_their_items",
     "scores that are paid": "half_of_an_answer_is_paid",

@@ -12,6 +12,8 @@ import pytest
 from crlbench import __version__, cli
 from crlbench.catalog.find import Catalog
 from crlbench.contract.records import RunRecord
+from crlbench.disk.hashing import canonical_json
+from crlbench.disk.linked_lines import linked
 from crlbench.proof.checkout import RELEASES
 from crlbench.run.board import load_track
 from crlbench.run.mend import curve_csv
@@ -188,6 +190,31 @@ def test_losses_of_another_mean_or_number(run: Path, capsys: pytest.CaptureFixtu
     said = findings(run, capsys)
     assert "losses of iteration 2: stored 5, expected at most 4" in said
     assert "health.loss[1]: stored" in said and "curve, x = 16: updates: stored 8" in said
+
+
+def test_a_run_whose_record_is_gone(entry: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.rmtree(entry / "addition" / "real" / "seed-01")
+    said = findings(entry, capsys)
+    assert "/ppo/ledger.jsonl: runs: stored no record of 1 declared run, expected a record" in said
+    assert "(real arm: ended, says the ledger, and left no record: addition seed-01)" in said
+    assert verify(entry / "addition", "--recompute-only") == 0  # a part of it is no entry
+
+
+def test_an_entry_under_way_says_what_it_has_not_run(
+    entry: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(entry / "addition" / "real" / "seed-01")
+    ledger = entry / "ledger.jsonl"
+    events: list[dict] = []
+    for line in ledger.read_text().splitlines():
+        event = json.loads(line)
+        if not (event["cell"] or "").endswith("/addition/real/seed-01"):
+            body = {k: v for k, v in event.items() if k not in ("n", "previous", "hash")}
+            events.append(linked(events, body))
+    ledger.write_text("".join(canonical_json(event) + "\n" for event in events))
+    assert verify(entry, "--recompute-only") == 0
+    said = capsys.readouterr().out
+    assert f"not checked: {entry}: real arm: planned and not there: addition seed-01." in said
 
 
 def test_swapped_seeds(entry: Path, capsys: pytest.CaptureFixture[str]) -> None:
