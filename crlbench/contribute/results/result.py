@@ -27,7 +27,7 @@ from crlbench.errors import CrlbenchError, EnvironmentUnfit
 from crlbench.proof.audit import audit_run
 from crlbench.proof.checkout import RELEASES, Comparison, compare
 from crlbench.proof.completeness import absences_in, absent_arm
-from crlbench.proof.effort import MINUTES, UPDATES, out_of_reach, replay_seconds
+from crlbench.proof.effort import MINUTES, Extent, out_of_reach, replay_seconds
 from crlbench.proof.entry import audit_home, audit_in, homes_of
 from crlbench.proof.episodes import check_played, check_spoken
 from crlbench.proof.facts import facts_of
@@ -222,7 +222,9 @@ class _Entry:
             yield f"{self.folder}: {reason}"
             return
         extra = tuple(map(str, catalog_of(self.first.record, catalog).extra))
-        seconds = sum(replay_seconds(r, r.subject.spec, UPDATES, extra) for r in records)
+        seconds = sum(
+            replay_seconds(r, r.subject.spec, Extent().of(r), extra) for r in records
+        )
         if seconds > 60 * MINUTES:
             self.notes.append(
                 f"A replay takes about {duration(seconds)} on one core, and those who keep a "
