@@ -29,6 +29,7 @@ from crlbench.disk.names import DIGESTS, ITEMS, RECORD_NAME
 from crlbench.errors import CrlbenchError
 from crlbench.stats.measures import GREEDY, ID, TRANSFER
 from crlbench.verdict.arm_agreement import contradict_arms
+from crlbench.verdict.copied_seeds import contradict_seeds
 from crlbench.verdict.load import load_runs
 from crlbench.verdict.runs import Run
 
@@ -175,6 +176,7 @@ class Peers:
         for began in begun_runs:
             yield from self._transfers(began, starts)
         yield from contradict_arms(began.run for began in begun_runs)
+        yield from contradict_seeds(began.run for began in begun_runs)
         if len(elsewhere) >= ENOUGH and 2 * sum(elsewhere) < len(elsewhere):
             name, count = begun_runs[0].run.name, elsewhere.count(False)
             why = "the first draws of runs that began alike, made on other machines"

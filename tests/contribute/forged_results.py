@@ -17,6 +17,7 @@ from tests.contribute.catalogue import (
     SECOND,
     edited,
     forgery,
+    hashed,
     rechained,
     repacked,
 )
@@ -234,6 +235,23 @@ def anothers_curve_is_copied(folder: Path) -> None:
             line["cell"] = line["cell"].replace(folder.parts[-2], home)
     target = folder.parents[1] / home / folder.name
     forger.write(target)
+
+
+@forgery("validate", r"the same parameters of iteration \d as .*: one was copied")
+def anothers_curve_is_copied_but_for_a_bit(folder: Path) -> None:
+    """Of each run one item of one evaluation and the digests of the last iteration are others."""
+    forger = Forger(folder)
+    for cell in forger.runs:
+        arrays = forger.items(cell)
+        ref = forger.record(cell)["curve"][1]["items_ref"]
+        arrays[ref] = arrays[ref].copy()
+        arrays[ref][-1] = 1 - arrays[ref][-1]
+        forger.put_items(cell, arrays)
+        rows = forger.lines(cell, "digests.jsonl")
+        rows[-1]["parameters"] = hashed(cell)
+        forger.put_lines(cell, "digests.jsonl", rows)
+    forger.write()
+    anothers_curve_is_copied(folder)
 
 
 @forgery("validate", "another model or recipe")

@@ -29,6 +29,7 @@ ALWAYS = {
     "conditions": "another_learning_rate_is_called_closed",
     "conditions that no track has": "a_condition_that_no_track_has",
     "copies": "anothers_curve_is_copied",
+    "copies of other weights": "anothers_curve_is_copied_but_for_a_bit",
     "copies of an arm": "the_placebo_arm_is_a_copy_of_the_real_one",
     "cost": "a_cheaper_run_is_claimed",
     "curve": "the_last_score_is_raised",

@@ -296,5 +296,5 @@ class _Entry:
     def _copies(self) -> Findings:
         """No run is another entry's under a new name."""
         for run in self.runs:
-            for other in self.examiner.known.like(run):
-                yield f"{run.folder}: the same measurements as {other}: one was copied"
+            for fault in self.examiner.known.faults(run):
+                yield f"{run.folder}: {fault}: one was copied"
