@@ -76,7 +76,7 @@ def _known(facts: Facts) -> np.ndarray | None:
         return None
     task = facts.record.task
     greedy = np.atleast_2d(facts.run.items(stored.start_ref, f"splits.{GREEDY}.start_ref"))[0]
-    return is_right(unit(greedy.astype(np.float64), task.floor, task.ceiling))
+    return is_right(np.asarray(unit(greedy.astype(np.float64), task.floor, task.ceiling)))
 
 
 def _groups(size: int, known: np.ndarray | None) -> dict[str, np.ndarray]:
