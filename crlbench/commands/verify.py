@@ -15,6 +15,7 @@ from crlbench.errors import OK, EnvironmentUnfit, Mismatch, UsageError, Validati
 if TYPE_CHECKING:
     from crlbench.commands.verify_recompute import Recomputed
     from crlbench.commands.verify_replay import Replayed
+    from crlbench.proof.effort import Extent
 
 SHOWN = 20
 """Findings that are listed for people; ``--json`` has all."""
@@ -36,9 +37,9 @@ def add_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("result", metavar="RESULT",
         help="a run, an entry (one model with one recipe) or a board; nothing is written into it")
-    add("--updates", metavar="R", default="3",
-        help="retrain the first R updates (3), or a whole run: all; an update is an iteration, "
-        "a rollout and its optimizer steps")
+    add("--updates", metavar="R",
+        help="retrain the first R updates (3, or up to the first evaluation after the start), or a "
+        "whole run: all; an update is an iteration, a rollout and its optimizer steps")
     add("--seed-index", metavar="I", default="random",
         help="seed to replay, for every task and arm: an index, or random; "
         "the choice is printed (random)")
@@ -73,7 +74,7 @@ def run(options: Namespace) -> int:
 
     if (line := tombstone(Path(options.result))) is not None:
         raise UsageError(f"{options.result}: nothing is left to verify. {line.sentence()}")
-    updates, minutes = _updates(options.updates), _minutes(options.max_minutes)
+    extent, minutes = _extent(options.updates), _minutes(options.max_minutes)
     runs, catalog = load_runs(options.result), Catalog(options.catalog)
     homes, retracted = homes_of(runs), retractions_of(runs)
     check_bytes(homes)
@@ -98,9 +99,9 @@ def run(options: Namespace) -> int:
         if not options.json:
             out(f"seed index {seed}{how if options.seed_index == 'random' else ''}:")
         same_seed = [run for run in runs if run.record.seed.index == seed]
-        note(options, require_budget(same_seed, catalog, updates, minutes, options.home))
+        note(options, require_budget(same_seed, catalog, extent, minutes, options.home))
         bitwise = options.tolerance == "bitwise"
-        for one in replay(same_seed, homes, recomputed.comparisons, catalog, updates, bitwise):
+        for one in replay(same_seed, homes, recomputed.comparisons, catalog, extent, bitwise):
             replays.append(one)
             if not options.json:
                 _say_replayed(one)
@@ -116,13 +117,15 @@ def run(options: Namespace) -> int:
     return EnvironmentUnfit.exit_code if recomputed.absent else OK
 
 
-def _updates(text: str) -> int | None:
-    """The number of updates; None for all."""
-    if text == "all":
-        return None
+def _extent(text: str | None) -> Extent:
+    """How much of each run is made again; None: what a replay makes unless told."""
+    from crlbench.proof.effort import Extent
+
+    if text is None or text == "all":
+        return Extent(is_whole=text is not None)
     if not text.isdigit() or not int(text):
         raise UsageError(f"--updates {text}: a whole number from 1, or all.")
-    return int(text)
+    return Extent(int(text))
 
 
 def _minutes(text: str) -> float:
@@ -192,6 +195,12 @@ def _say_open(options: Namespace, recomputed: Recomputed, replays: Sequence[Repl
             "differently. Replay it on the machine that it names (--tolerance bitwise), or ask "
             "somebody else to replay it on another."
         )
+    if without := [one for one in replays if one.lacks_evaluation]:
+        first = max(one.first_evaluation for one in without)
+        out(
+            f"not proven: any score after the start of {count(len(without), 'replayed run')}, "
+            f"whose first evaluation comes after update {first} (--updates {first} makes it)"
+        )
     if options.recompute_only:
         out("not proven: that the curve and the vectors came from training under these conditions")
     elif options.updates != "all":
@@ -215,6 +224,7 @@ def _as_json(
                 "record_id": one.run.record.record_id,
                 "updates": "all" if one.whole else one.updates,
                 "evaluations": one.evaluations,
+                "first_evaluation": one.first_evaluation,
                 "outcome": one.outcome,
                 "other_class": {name: list(pair) for name, pair in one.elsewhere.items()},
                 "differences": [asdict(d) for d in one.differences],

@@ -16,12 +16,14 @@ from crlbench.disk.reading import UNREADABLE
 from crlbench.errors import EnvironmentUnfit, ValidationError
 from crlbench.proof.audit import audit_run
 from crlbench.proof.checkout import Comparison, compare
+from crlbench.proof.completeness import absent_runs, as_finding
 from crlbench.proof.entry import Home, audit_home, audit_in
 from crlbench.proof.episodes import check_played, check_read, check_spoken
 from crlbench.proof.facts import Facts, facts_of
 from crlbench.proof.files import config_of
 from crlbench.proof.rescore import check_payable, check_prompts, reader_of, rescore
 from crlbench.verdict.agreement import Peers
+from crlbench.verdict.archive import Archive
 from crlbench.verdict.load import Runs
 from crlbench.verdict.runs import Run
 
@@ -89,12 +91,32 @@ def recompute(
             ) from None
     for finding in Peers().disagreements(runs):
         recomputed.findings.setdefault(finding.run, []).append(finding)
+    _check_complete(recomputed, runs, homes)
     if any(run.folder not in homes for run in runs):
         gap = "attempts: no folder above these runs has a plan. No ledger was compared."
         recomputed.gaps.append(gap)
     missing = [reader for reader in readers.values() if isinstance(reader, EnvironmentUnfit)]
     recomputed.gaps += [f"prompts: {error}" for error in missing]
     return recomputed
+
+
+def _check_complete(recomputed: Recomputed, runs: Runs, homes: Mapping[Path, Home]) -> None:
+    """Name declared runs that are not there, of entries that were given whole.
+
+    An entry that was not submitted may still be under way: what it has not run yet is a gap. Of
+    runs that contradict their plan or ledger nothing is counted.
+    """
+    if recomputed.all_findings:
+        return
+    archive = Archive(runs)
+    given = {runs.folder / name for name in runs.plans}
+    for home in {home.folder: home for home in homes.values()}.values():
+        for absence in absent_runs(runs, home, archive) if home.folder in given else ():
+            if absence.has_ended or (home.folder / PACKED).exists():
+                finding = as_finding(home, absence)
+                recomputed.findings.setdefault(finding.run, []).append(finding)
+            else:
+                recomputed.gaps.append(f"{home.folder}: {absence}.")
 
 
 def _recompute_run(

@@ -28,7 +28,13 @@ from crlbench.errors import CrlbenchError, EnvironmentUnfit, UsageError, Validat
 from crlbench.launch.capacity import estimate_forms, free_memory, require_memory
 from crlbench.proof.bands import band_of
 from crlbench.proof.checkout import Comparison
-from crlbench.proof.effort import conditions_of, replay_seconds, require_within
+from crlbench.proof.effort import (
+    Extent,
+    conditions_of,
+    first_evaluation,
+    replay_seconds,
+    require_within,
+)
 from crlbench.proof.entry import Home
 from crlbench.proof.facts import board_tasks, facts_of
 from crlbench.proof.likeness import Difference, Stored, differences, other_class
@@ -56,6 +62,8 @@ class Replayed:
     """Whether these are the whole run."""
     evaluations: int
     """Points of the curve that were made."""
+    first_evaluation: int
+    """Iteration after which the first point after the start is made."""
     differences: tuple[Difference, ...]
     """What differs, in the order of the run."""
     elsewhere: Mapping[str, tuple[Any, Any]]
@@ -63,6 +71,11 @@ class Replayed:
     machine: Mapping[str, Any]
     """The class of this machine."""
     outcome: Outcome
+
+    @property
+    def lacks_evaluation(self) -> bool:
+        """Whether the run has points after the start, and the replay made none of them."""
+        return self.evaluations < 2 <= len(self.run.record.curve)
 
 
 def choose_seed(text: str, runs: Sequence[Run]) -> int:
@@ -81,7 +94,7 @@ def replay(
     homes: Mapping[Path, Home],
     comparisons: Mapping[str, Comparison],
     catalog: Catalog,
-    updates: int | None,
+    extent: Extent,
     bitwise: bool,
 ) -> Iterator[Replayed]:
     """Retrain runs in a temporary folder, which is removed.
@@ -90,7 +103,7 @@ def replay(
         runs: the stored runs; none of their files changes.
         homes: entries by the folder of a run.
         comparisons: each run compared with this checkout, by name.
-        updates: iterations to make; None for whole runs.
+        extent: how much of each to make.
         bitwise: whether any difference refutes a run, on any machine.
 
     Raises:
@@ -106,7 +119,8 @@ def replay(
             there = catalog_of(run.record, catalog)
             tasks = _order(run, home, there)
             place = Path(folder) / str(number)
-            cell = cell_of(run.record, model_of(run), tasks, there, place, updates)
+            until = extent.of(run.record)
+            cell = cell_of(run.record, model_of(run), tasks, there, place, until)
             by_folder[cell.folder] = run
             cells.append(cell)
         for cell, trace in replays(cells):
@@ -163,6 +177,7 @@ def _judge(run: Run, here: Comparison, trace: Trace, bitwise: bool) -> Replayed:
         updates=len(trace.health["iteration"]),
         whole=bool(trace.files),
         evaluations=len(trace.curve),
+        first_evaluation=first_evaluation(run.record),
         differences=tuple(unequal),
         elsewhere=elsewhere,
         machine=machine_class(trace.environment, trace.source),
@@ -171,12 +186,12 @@ def _judge(run: Run, here: Comparison, trace: Trace, bitwise: bool) -> Replayed:
 
 
 def require_budget(
-    runs: Sequence[Run], catalog: Catalog, updates: int | None, minutes: float, home: Path
+    runs: Sequence[Run], catalog: Catalog, extent: Extent, minutes: float, home: Path
 ) -> str:
     """What replaying runs one after the other costs, as a sentence.
 
     Args:
-        updates: iterations to make; None for whole runs.
+        extent: how much of each to make.
         minutes: what all of them together may take.
         home: CRLBENCH_HOME.
 
@@ -186,7 +201,7 @@ def require_budget(
     seconds = 0.0
     for run in runs:
         extra = tuple(map(str, catalog_of(run.record, catalog).extra))
-        seconds += replay_seconds(run.record, model_of(run), updates, extra)
+        seconds += replay_seconds(run.record, model_of(run), extent.of(run.record), extra)
     require_within(seconds, minutes, runs[0].name)
     one_per_board = {(run.model, run.record.fingerprint.hash): run for run in runs}
     for run in one_per_board.values():

@@ -13,6 +13,7 @@ from crlbench.contract.conditions import protocol_name
 from crlbench.contract.experience import OWN_LEAF, why_open
 from crlbench.contract.verification import Finding
 from crlbench.proof.charges import check_charges
+from crlbench.proof.draws import check_draws
 from crlbench.proof.facts import Facts, facts_of
 from crlbench.proof.figures import check_cost, check_figures
 from crlbench.proof.files import check_digests, check_files, check_samples
@@ -34,6 +35,7 @@ CHECKS = (
     check_splits,
     check_passes,
     check_vectors,
+    check_draws,
     check_samples,
     check_figures,
     check_cost,

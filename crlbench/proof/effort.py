@@ -7,6 +7,7 @@ the one by which ``evaluate`` orders its cells (:mod:`crlbench.run.cost`), in se
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from crlbench.catalog.find import Catalog
 from crlbench.contract.conditions import (
@@ -33,8 +34,9 @@ STEP_S = 0.02
 """Seconds of an optimizer step, beside the texts that it learns from."""
 ETERNITY = 1e15
 """Seconds; more is not told apart."""
-UPDATES = 3
-"""Iterations that a replay makes unless told."""
+LEAST_UPDATES = 3
+"""Iterations that a replay makes unless told, or more: up to the first evaluation after the start.
+"""
 MINUTES = 60.0
 """What a replay may take unless more is allowed."""
 MAX_ROWS = 65_536
@@ -50,6 +52,37 @@ def conditions_of(record: RunRecord) -> Conditions:
         ValueError: they are none.
     """
     return Conditions.model_validate(stated_conditions(record.fingerprint.leaves))
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much of each run a replay makes."""
+
+    updates: int | None = None
+    """Iterations; None: :data:`LEAST_UPDATES`, and up to the first evaluation after the start."""
+    is_whole: bool = False
+    """Whether whole runs are made."""
+
+    def of(self, record: RunRecord) -> int | None:
+        """Iterations of one run to make; None for all of it.
+
+        Raises:
+            ValueError: its conditions are none.
+        """
+        if self.is_whole or self.updates is not None:
+            return self.updates
+        first = first_evaluation(record)
+        return min(max(LEAST_UPDATES, first), conditions_of(record).budget.iterations)
+
+
+def first_evaluation(record: RunRecord) -> int:
+    """The iteration after which the first evaluation after the start is made.
+
+    Raises:
+        ValueError: the conditions of the record are none.
+    """
+    conditions = conditions_of(record)
+    return conditions.budget.iterations_per_point * conditions.evaluation.curve_every
 
 
 def replay_seconds(
@@ -119,7 +152,7 @@ def out_of_reach(records: Iterable[RunRecord], catalog: Catalog) -> str | None:
     Args:
         records: of one seed, for every task and arm.
     """
-    total = 0.0
+    total, updates = 0.0, None
     for record in records:
         extra = tuple(map(str, catalog_of(record, catalog).extra))
         try:
@@ -131,10 +164,11 @@ def out_of_reach(records: Iterable[RunRecord], catalog: Catalog) -> str | None:
                 f"budget: {rows:,} completions an iteration, and nobody can replay more than "
                 f"{MAX_ROWS:,}"
             )
-        total += replay_seconds(record, record.subject.spec, UPDATES, extra)
+        updates = Extent().of(record)
+        total += replay_seconds(record, record.subject.spec, updates, extra)
     if total > MAX_SECONDS:
         return (
-            f"conditions: its first {UPDATES} updates take about {duration(total)} on one core, "
+            f"conditions: its first {updates} updates take about {duration(total)} on one core, "
             f"and nobody replays more than {duration(MAX_SECONDS)}"
         )
     return None

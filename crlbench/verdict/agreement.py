@@ -9,7 +9,7 @@ and what somebody invented or moved from another machine has to agree with what 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -27,8 +27,9 @@ from crlbench.contract.verification import Finding
 from crlbench.disk.hashing import canonical_json, digest
 from crlbench.disk.names import DIGESTS, ITEMS, RECORD_NAME
 from crlbench.errors import CrlbenchError
-from crlbench.stats.measures import GREEDY
+from crlbench.stats.measures import GREEDY, ID, TRANSFER
 from crlbench.verdict.arm_agreement import contradict_arms
+from crlbench.verdict.copied_seeds import contradict_seeds
 from crlbench.verdict.load import load_runs
 from crlbench.verdict.runs import Run
 
@@ -82,9 +83,13 @@ class _Began:
     @cached_property
     def scored(self) -> str:
         """What decides the scores of the start model."""
-        r, leaves = self.run.record, self.run.record.fingerprint.leaves
+        return self.scored_on(self.run.task)
+
+    def scored_on(self, task: str) -> str:
+        """What decides the scores of the start model on a task of the board."""
+        leaves = self.run.record.fingerprint.leaves
         scores = {n: v for n, v in leaves.items() if n.startswith((*DRAWS, *SCORES))}
-        return digest([self._model, r.task.name, scores])
+        return digest([self._model, task, scores])
 
     @property
     def _model(self) -> list[Any]:
@@ -168,12 +173,28 @@ class Peers:
             if start.run.folder != began.run.folder:
                 yield from _starts(began, start)
             by_draws[began.drawn].append(began)
+        for began in begun_runs:
+            yield from self._transfers(began, starts)
         yield from contradict_arms(began.run for began in begun_runs)
+        yield from contradict_seeds(began.run for began in begun_runs)
         if len(elsewhere) >= ENOUGH and 2 * sum(elsewhere) < len(elsewhere):
             name, count = begun_runs[0].run.name, elsewhere.count(False)
             why = "the first draws of runs that began alike, made on other machines"
             expected = "the same for most of them"
             yield Finding(name, DIGESTS, "completions", f"others in {count} runs", expected, why)
+
+    def _transfers(self, began: _Began, starts: Mapping[str, _Began]) -> Iterator[Finding]:
+        """The start model's scores on another task are the ID scores of the runs of that task."""
+        for name in began.run.record.splits:
+            if not name.startswith(TRANSFER):
+                continue
+            scored = began.scored_on(name.removeprefix(TRANSFER))
+            other = starts.get(scored, self._scored.get(scored))
+            if other is None or ID not in other.run.record.splits:
+                continue
+            if (found := _contradiction(began, name, other, ID)) is not None:
+                yield found
+                return
 
     def _others(self, began: _Began) -> list[_Began]:
         others = self._drawn.get(began.drawn, ())
@@ -226,19 +247,26 @@ def _same_tokens(one: _Began, other: _Began) -> bool:
 def _starts(one: _Began, other: _Began) -> Iterator[Finding]:
     """The start model has one score a split, whatever was trained afterwards."""
     other_splits = other.run.record.splits
-    for name, split in one.run.record.splits.items():
-        if name not in other_splits:
-            continue
-        a = one.run.items(split.start_ref, f"splits.{name}.start_ref").astype(np.float64)
-        b = other.run.items(other_splits[name].start_ref, f"splits.{name}.start_ref").astype(
-            np.float64
-        )
-        changes = a.size if a.shape != b.shape else int((np.abs(a - b) > ROUNDED).sum())
-        most_changes = MOVED * max(1, a.size // 256) if one.exact else a.size // 10
-        if name == GREEDY and one.divides and one.machine == other.machine:
-            most_changes = 0
-        if changes > most_changes:
-            why = f"{changes} of {a.size} items are others than in {other.run.name}"
-            score, expected = split.start, other_splits[name].start
-            yield Finding(one.run.name, RECORD_NAME, f"splits.{name}.start", score, expected, why)
+    for name in one.run.record.splits:
+        if name in other_splits and (found := _contradiction(one, name, other, name)) is not None:
+            yield found
             return
+
+
+def _contradiction(one: _Began, name: str, other: _Began, other_name: str) -> Finding | None:
+    """Why two splits cannot be the scores of one start model; None where they can."""
+    split, other_split = one.run.record.splits[name], other.run.record.splits[other_name]
+    a, b = (
+        began.run.items(stored.start_ref, f"splits.{named}.start_ref").astype(np.float64)
+        for began, named, stored in ((one, name, split), (other, other_name, other_split))
+    )
+    changes = a.size if a.shape != b.shape else int((np.abs(a - b) > ROUNDED).sum())
+    most_changes = MOVED * max(1, a.size // 256) if one.exact else a.size // 10
+    if name == GREEDY and one.divides and one.machine == other.machine:
+        most_changes = 0
+    if changes <= most_changes:
+        return None
+    where = "" if name == other_name else f"{other_split.start_ref} of "
+    why = f"{changes} of {a.size} items are others than in {where}{other.run.name}"
+    field = f"splits.{name}.start"
+    return Finding(one.run.name, RECORD_NAME, field, split.start, other_split.start, why)

@@ -176,6 +176,19 @@ def the_start_was_worse_in_one_run(folder: Path) -> None:
     forger.write()
 
 
+@forgery(
+    "verify --recompute-only",
+    r"splits\.transfer/counting\.start: .* items are others than in start/id of .*/ppo/counting/",
+)
+def the_start_transferred_worse_in_all_runs_of_a_task(folder: Path) -> None:
+    forger = Forger(folder)
+    for cell in [cell for cell in forger.runs if cell.startswith("addition/")]:
+        arrays = forger.items(cell)
+        arrays["start/transfer/counting"] = 1 - arrays["start/transfer/counting"]
+        forger.put_items(cell, arrays)
+    forger.write()
+
+
 @forgery("validate", r"prompts of iteration 1: stored .* began alike: the same model, task, seed")
 def a_seed_is_exchanged_for_another(folder: Path) -> None:
     """Each run of the real arm under the index, and with the value, of the other."""

@@ -17,6 +17,7 @@ from tests.contribute.catalogue import (
     SECOND,
     edited,
     forgery,
+    hashed,
     rechained,
     repacked,
 )
@@ -51,6 +52,25 @@ def a_score_is_no_number(folder: Path) -> None:
 def a_bad_seed_is_dropped(folder: Path) -> None:
     forger = Forger(folder)
     forger.drop(SECOND)
+    forger.write()
+
+
+@forgery("verify --recompute-only", "real arm: planned and not there: addition seed-01")
+def a_bad_seed_is_dropped_from_archive_and_ledger(folder: Path) -> None:
+    a_bad_seed_is_dropped(folder)
+
+
+@forgery("verify --recompute-only", "real arm: ended, says the ledger, .*: addition seed-01")
+def a_bad_seed_is_dropped_from_the_archive(folder: Path) -> None:
+    forger = Forger(folder)
+    del forger.runs[SECOND]
+    forger.write()
+
+
+@forgery("validate", "placebo arm: ended, says the ledger, .*: addition seed-00, addition seed-01")
+def a_whole_arm_is_dropped_from_the_archive(folder: Path) -> None:
+    forger = Forger(folder)
+    forger.runs = {cell: run for cell, run in forger.runs.items() if "/placebo/" not in cell}
     forger.write()
 
 
@@ -215,6 +235,23 @@ def anothers_curve_is_copied(folder: Path) -> None:
             line["cell"] = line["cell"].replace(folder.parts[-2], home)
     target = folder.parents[1] / home / folder.name
     forger.write(target)
+
+
+@forgery("validate", r"the same parameters of iteration \d as .*: one was copied")
+def anothers_curve_is_copied_but_for_a_bit(folder: Path) -> None:
+    """Of each run one item of one evaluation and the digests of the last iteration are others."""
+    forger = Forger(folder)
+    for cell in forger.runs:
+        arrays = forger.items(cell)
+        ref = forger.record(cell)["curve"][1]["items_ref"]
+        arrays[ref] = arrays[ref].copy()
+        arrays[ref][-1] = 1 - arrays[ref][-1]
+        forger.put_items(cell, arrays)
+        rows = forger.lines(cell, "digests.jsonl")
+        rows[-1]["parameters"] = hashed(cell)
+        forger.put_lines(cell, "digests.jsonl", rows)
+    forger.write()
+    anothers_curve_is_copied(folder)
 
 
 @forgery("validate", "another model or recipe")

@@ -16,6 +16,7 @@ __all__ = ["ALWAYS", "FORGERIES", "REPLAYED"]
 ALWAYS = {
     "agreement of how runs began": "one_arm_drew_other_completions",
     "agreement of the start's scores": "the_start_was_worse_in_one_run",
+    "agreement of transfers": "the_start_transferred_worse_in_all_runs_of_a_task",
     "archive": "a_script_stands_behind_the_archive",
     "archive's names": "a_file_is_smuggled_into_the_archive",
     "badges": "a_badge_of_another_entry",
@@ -28,6 +29,7 @@ ALWAYS = {
     "conditions": "another_learning_rate_is_called_closed",
     "conditions that no track has": "a_condition_that_no_track_has",
     "copies": "anothers_curve_is_copied",
+    "copies of other weights": "anothers_curve_is_copied_but_for_a_bit",
     "copies of an arm": "the_placebo_arm_is_a_copy_of_the_real_one",
     "cost": "a_cheaper_run_is_claimed",
     "curve": "the_last_score_is_raised",
@@ -54,6 +56,7 @@ ALWAYS = {
     "record and ledger": "the_record_is_another_file_than_the_run_left",
     "release": "a_later_crlbench_made_it",
     "runs that are missing": "a_bad_seed_is_dropped",
+    "runs that are missing, to verify": "a_bad_seed_is_dropped_from_the_archive",
     "runs that were repeated": "a_seed_is_drawn_until_it_pleases",
     "scores and completions": "samples_are_paid_more_than_their_items",
     "scores that are paid": "half_of_an_answer_is_paid",

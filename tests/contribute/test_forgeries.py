@@ -37,7 +37,7 @@ def test_a_forgery_is_caught(
     folder = copied(entry, tmp_path / "results")
     forge(folder)
     verb, *flags = command.split()
-    if name == "anothers_curve_is_copied":
+    if name.startswith("anothers_curve_is_copied"):
         (folder,) = [p.parent for p in folder.parents[1].rglob(PACKED) if p.parent != folder]
     else:
         folder = moved(folder)
@@ -48,7 +48,7 @@ def test_a_forgery_is_caught(
 
 
 def test_there_are_enough() -> None:
-    assert len(FORGERIES) >= 195
+    assert len(FORGERIES) >= 200
     assert {*ALWAYS.values(), *REPLAYED} <= {*FORGERIES}
 
 

@@ -10,7 +10,14 @@ from crlbench.catalog.find import Catalog
 from crlbench.contract.conditions import stated_conditions
 from crlbench.contract.records import RunRecord
 from crlbench.errors import EnvironmentUnfit
-from crlbench.proof.effort import ETERNITY, MAX_ROWS, out_of_reach, replay_seconds, require_within
+from crlbench.proof.effort import (
+    ETERNITY,
+    MAX_ROWS,
+    Extent,
+    out_of_reach,
+    replay_seconds,
+    require_within,
+)
 from crlbench.verdict.load import load_runs
 from tests.contribute.honest import crlbench
 
@@ -47,6 +54,24 @@ def test_it_follows_the_conditions(record: RunRecord) -> None:
     ):
         assert seconds(under(record, **more)) > 5 * seconds(record), more
     assert seconds(under(record, optimization__epochs=10**400)) == ETERNITY
+
+
+@pytest.mark.parametrize(
+    ("changes", "updates"),
+    [
+        ({}, 3),  # an evaluation after each iteration
+        ({"budget__iterations_per_point": 4}, 4),
+        ({"budget__iterations_per_point": 2, "evaluation__curve_every": 5}, 10),
+        ({"budget__grid": 2}, 2),
+        ({"budget__grid": 1, "budget__iterations_per_point": 2}, 2),
+    ],
+)
+def test_a_replay_reaches_the_first_evaluation_after_the_start(
+    record: RunRecord, changes: dict[str, int], updates: int
+) -> None:
+    assert Extent().of(under(record, **changes)) == updates
+    assert Extent(1).of(under(record, **changes)) == 1
+    assert Extent(is_whole=True).of(under(record, **changes)) is None
 
 
 def test_a_mode_arm_asks_its_start_for_the_training_prompts(record: RunRecord) -> None:

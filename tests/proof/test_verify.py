@@ -12,6 +12,8 @@ import pytest
 from crlbench import __version__, cli
 from crlbench.catalog.find import Catalog
 from crlbench.contract.records import RunRecord
+from crlbench.disk.hashing import canonical_json
+from crlbench.disk.linked_lines import linked
 from crlbench.proof.checkout import RELEASES
 from crlbench.run.board import load_track
 from crlbench.run.mend import curve_csv
@@ -183,11 +185,75 @@ def test_a_curve_that_was_made_up_is_caught_by_the_replay_alone(
     assert "update 2: items of curve/16, 8 of 8: stored 1.0" in capsys.readouterr().out
 
 
+@pytest.fixture(scope="module")
+def rarely_scored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of eight updates with an evaluation after each four."""
+    model = terse(write_checkpoint(tmp_path_factory.mktemp("models") / "very-tiny"))
+    out = tmp_path_factory.mktemp("out") / "runs"
+    grid = {"budget__grid": 2, "budget__iterations_per_point": 4}
+    assert cli.main(command(model, out, "-q", "--seeds", "1", **grid)) == 0
+    (plan,) = out.rglob("plan.json")
+    return plan.parent
+
+
+@pytest.mark.slow
+def test_a_replay_compares_a_score_after_the_start_unless_it_says_otherwise(
+    rarely_scored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(rarely_scored, entry := tmp_path / "runs" / "board" / rarely_scored.name)
+    run = entry / "addition" / "real" / "seed-00"
+    assert verify(run) == 0
+    said = capsys.readouterr().out
+    assert "4 updates, 2 evaluations: equal to the last bit" in said and "any score" not in said
+    (ref,) = (point["items_ref"] for point in record_of(run)["curve"][1:2])
+    tampering.edit_items(run, lambda vectors: vectors[ref].fill(1))
+    tampering.edit_record(run, lambda r: r["curve"][1].update(score=1.0))
+    curve = RunRecord.model_validate(record_of(run)).curve
+    (run / "curve.csv").write_bytes(curve_csv(curve))
+    tampering.seal(run)
+    capsys.readouterr()
+    assert verify(run, "--updates", "3") == 0
+    said = capsys.readouterr().out
+    assert "not proven: any score after the start of 1 replayed run, whose first evaluation" in said
+    assert "comes after update 4 (--updates 4 makes it)" in said
+    assert verify(run) == 5
+    assert f"update 4: items of {ref}" in capsys.readouterr().out
+
+
+def record_of(run: Path) -> dict:
+    return json.loads((run / "record.json").read_text())
+
+
 def test_losses_of_another_mean_or_number(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tampering.edit_digests(run, lambda rows: rows[1]["losses"].append((8.0).hex()))
     said = findings(run, capsys)
     assert "losses of iteration 2: stored 5, expected at most 4" in said
     assert "health.loss[1]: stored" in said and "curve, x = 16: updates: stored 8" in said
+
+
+def test_a_run_whose_record_is_gone(entry: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.rmtree(entry / "addition" / "real" / "seed-01")
+    said = findings(entry, capsys)
+    assert "/ppo/ledger.jsonl: runs: stored no record of 1 declared run, expected a record" in said
+    assert "(real arm: ended, says the ledger, and left no record: addition seed-01)" in said
+    assert verify(entry / "addition", "--recompute-only") == 0  # a part of it is no entry
+
+
+def test_an_entry_under_way_says_what_it_has_not_run(
+    entry: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(entry / "addition" / "real" / "seed-01")
+    ledger = entry / "ledger.jsonl"
+    events: list[dict] = []
+    for line in ledger.read_text().splitlines():
+        event = json.loads(line)
+        if not (event["cell"] or "").endswith("/addition/real/seed-01"):
+            body = {k: v for k, v in event.items() if k not in ("n", "previous", "hash")}
+            events.append(linked(events, body))
+    ledger.write_text("".join(canonical_json(event) + "\n" for event in events))
+    assert verify(entry, "--recompute-only") == 0
+    said = capsys.readouterr().out
+    assert f"not checked: {entry}: real arm: planned and not there: addition seed-01." in said
 
 
 def test_swapped_seeds(entry: Path, capsys: pytest.CaptureFixture[str]) -> None:

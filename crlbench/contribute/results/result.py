@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from crlbench.base.wording import first_of
 from crlbench.catalog.find import Catalog
 from crlbench.catalog.frozen import Task
 from crlbench.contract.arms import ARMS
@@ -27,7 +26,8 @@ from crlbench.disk.reading import UNREADABLE
 from crlbench.errors import CrlbenchError, EnvironmentUnfit
 from crlbench.proof.audit import audit_run
 from crlbench.proof.checkout import RELEASES, Comparison, compare
-from crlbench.proof.effort import MINUTES, UPDATES, out_of_reach, replay_seconds
+from crlbench.proof.completeness import absences_in, absent_arm
+from crlbench.proof.effort import MINUTES, Extent, out_of_reach, replay_seconds
 from crlbench.proof.entry import audit_home, audit_in, homes_of
 from crlbench.proof.episodes import check_played, check_spoken
 from crlbench.proof.facts import facts_of
@@ -41,8 +41,6 @@ from crlbench.verdict.census import Census, take_census
 from crlbench.verdict.load import Runs, load_runs
 from crlbench.verdict.runs import Run
 
-SHOWN = 4
-"""Cells that a finding names."""
 Findings = Iterator[str]
 
 
@@ -169,6 +167,9 @@ class _Entry:
         board = board_tasks(self.first.record)
         for arm in ARMS:
             runs = [run for run in self.runs if run.record.arm == arm]
+            if not runs:
+                absent = absent_arm(archive.attempts(self.first), arm)
+                yield from (f"{self.folder}: {absence}" for absence in absent)
             if not runs and arm == "real":
                 yield f"{self.folder}: holds no run of the real arm"
             if runs:
@@ -179,12 +180,7 @@ class _Entry:
                     self.notes += why
 
     def _check_census(self, census: Census, arm: str) -> Findings:
-        for cells, what in (
-            (census.vanished, "ended, says the ledger, and left no record"),
-            (census.missing, "planned and not there"),
-        ):
-            if cells:
-                yield f"{self.folder}: {arm} arm: {what}: {first_of(cells, SHOWN)}"
+        yield from (f"{self.folder}: {absence}" for absence in absences_in(census, arm))
         beyond = {t: len(r) for t, r in census.runs.items() if len(r) > census.declared.get(t, 0)}
         if beyond:
             yield f"{self.folder}: {arm} arm: more seeds than any plan declares: {beyond}"
@@ -226,7 +222,9 @@ class _Entry:
             yield f"{self.folder}: {reason}"
             return
         extra = tuple(map(str, catalog_of(self.first.record, catalog).extra))
-        seconds = sum(replay_seconds(r, r.subject.spec, UPDATES, extra) for r in records)
+        seconds = sum(
+            replay_seconds(r, r.subject.spec, Extent().of(r), extra) for r in records
+        )
         if seconds > 60 * MINUTES:
             self.notes.append(
                 f"A replay takes about {duration(seconds)} on one core, and those who keep a "
@@ -298,5 +296,5 @@ class _Entry:
     def _copies(self) -> Findings:
         """No run is another entry's under a new name."""
         for run in self.runs:
-            for other in self.examiner.known.like(run):
-                yield f"{run.folder}: the same measurements as {other}: one was copied"
+            for fault in self.examiner.known.faults(run):
+                yield f"{run.folder}: {fault}: one was copied"
