@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from crlbench.base.wording import clean, number
 from crlbench.pages.design_panel import design_panel
 from crlbench.pages.design_table import axis_tables
+from crlbench.pages.design_words import single_axes
 from crlbench.pages.page_axes import correlation_sentences
 from crlbench.pages.report import environment
 from crlbench.pages.table import WRAP, Table, escape, terminal_sheet
@@ -48,7 +49,7 @@ def render_designs(comparison: DesignComparison) -> str:
             design_panel(ranking, comparison.signs[axis])
             for axis, ranking in comparison.axes.items()
         ],
-        "alike": correlation_sentences(comparison.correlations, comparison.signs),
+        "alike": _alike(comparison),
         "legend": legend(comparison),
         "versions": ", ".join(comparison.crlbench),
     }
@@ -87,7 +88,14 @@ def legend(comparison: DesignComparison) -> str:
 
 
 def _tables(comparison: DesignComparison) -> Iterator[Table]:
-    alike = correlation_sentences(comparison.correlations, comparison.signs)
+    alike = _alike(comparison)
     yield Table(title=title(comparison), notes=((board(comparison), *map(clean, alike)),))
     for axis, ranking in comparison.axes.items():
         yield from axis_tables(ranking, comparison.signs[axis])
+
+
+def _alike(comparison: DesignComparison) -> list[str]:
+    """How alike the axes order the designs, in sentences."""
+    said = correlation_sentences(comparison.correlations, comparison.signs)
+    about = single_axes(comparison.axes, comparison.signs)
+    return [*said, about] if said and about else said
