@@ -34,6 +34,7 @@ class Standing:
             "board": self.board,
             "entry": self.entry.name,
             "recipe": self.entry.recipe,
+            **({} if self.entry.checkpoint is None else {"checkpoint": self.entry.checkpoint}),
             "sign": score.sign,
             "value": score.value,
             "interval": score.interval and [score.interval.low, score.interval.high],
@@ -103,7 +104,7 @@ def _on_board(folder: Path, names: set[str], catalog: Catalog) -> Iterator[Stand
         title += ", conditions changed"
     elif later is not None:
         title += f", archived: the current version is {later}"
-    for entry in board.entries:
+    for entry in sorted(board.entries, key=lambda one: (one.recipe, one.checkpoint or "")):
         if entry.name in names:
             place = board.unranked or stored_place(entry, board)
             yield Standing(folder.name, title, entry, place)

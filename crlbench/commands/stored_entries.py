@@ -237,7 +237,7 @@ def _of_track(name: str, entries: Sequence[Stored]) -> list[Stored]:
             f"{name:.80}: no stored entry is of track '{track}' version '{version:.40}'. Known: "
             f"{', '.join(versions)}."
         )
-    names = (_normal(rest), _slug(rest))
+    names = (_pinned(_normal(rest)), _slug(rest))
     return [entry for entry in of_version if {*names} & {*entry.names[:4]}]
 
 

@@ -64,7 +64,8 @@ def place(entry: Entry, board: Board, axis: Axis) -> list[str]:
         return [_unplaced(entry, axis_ranking)]
     name = standing.model
     sentences = [_standing_words(standing, ranking), *_leader_words(name, axis_ranking, board)]
-    if name != entry.name:
+    designs = axis_ranking.designs
+    if designs is not None and designs.kind == "designs":
         sentences[0] = f"Its design: {sentences[0][:1].lower()}{sentences[0][1:]}"
     if axis_ranking.survival is not None:
         share = wording.percent(axis_ranking.survival.get(name), 0)

@@ -120,10 +120,11 @@ def _scores(stored: StoredBoard, entry: Entry) -> dict[str, float | None]:
 def _told(
     value: float | None, key: str, rows: Sequence[Mapping[str, float | None]], unit: Sequence[Entry]
 ) -> str:
-    """A number, and of which checkpoint it is where one of several has it."""
-    have = [one.checkpoint for one, row in zip(unit, rows, strict=True) if row[key] is not None]
-    alone = f" ({have[0]})" if len(have) == 1 < len(unit) else ""
-    return f"{wording.number(value)}{alone}"
+    """A number, and of which checkpoints it is where not all of several have it."""
+    have = [one for one, row in zip(unit, rows, strict=True) if row[key] is not None]
+    labels = ", ".join(str(one.checkpoint) for one in have)
+    some = f" ({labels})" if 0 < len(have) < len(unit) else ""
+    return f"{wording.number(value)}{some}"
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
 from typing import Any
 
 from crlbench.base import wording
@@ -197,7 +196,9 @@ def _in_short(model: Model) -> str:
 
 
 def _where(stored: StoredBoard, entry: Entry) -> str:
-    label = "" if entry.checkpoint is None else f", {entry.checkpoint}"
+    """``mini v2, ppo``; with the label of the checkpoint where the board has several."""
+    row = row_of(stored.board.rankings[entry.recipe]["efficiency"], entry)
+    label = f", {entry.checkpoint}" if row is not None and len(row.checkpoints) > 1 else ""
     return f"{stored.label}, {entry.recipe}{label}"
 
 
@@ -262,13 +263,14 @@ def _recipes(model: Model, recipe_pages: Mapping[str, Collection[str]]) -> list[
 def _leading(model: Model) -> list[tuple[StoredBoard, Entry]]:
     """The entry of every board with the recipe that most others have too; boards that never rank
     have none."""
-    chosen_entries = []
-    closed = [pair for pair in model.entries if not pair[0].is_open]
-    for _, group in groupby(closed, key=lambda pair: pair[0].id):
-        pairs = list(group)
-        order = pairs[0][0].recipes
-        chosen_entries.append(min(pairs, key=lambda pair: order.index(pair[1].recipe)))
-    return chosen_entries
+    by_board: dict[str, list[tuple[StoredBoard, Entry]]] = {}
+    for stored, entry in model.entries:
+        if not stored.is_open:
+            by_board.setdefault(stored.id, []).append((stored, entry))
+    return [
+        min(pairs, key=lambda pair: pair[0].recipes.index(pair[1].recipe))
+        for pairs in by_board.values()
+    ]
 
 
 def _row(stored: StoredBoard, entry: Entry) -> dict[str, Any]:

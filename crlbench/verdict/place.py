@@ -51,6 +51,8 @@ def find_place(entry: Entry, stored: Board) -> Place | str:
         one
         for one in stored.entries
         if one.recipe == entry.recipe and one.ranks and one.name != entry.name
+        # Another checkpoint of its design is no rival.
+        and (one.slug != entry.slug or entry.checkpoint is None)
     ]
     if not others or stored.unranked:
         return NOTHING_RANKS

@@ -163,7 +163,7 @@ def checkpoints(tmp_path: Path) -> Path:
         revision = Catalog().load_model(name).revision[:8]
         place = tmp_path / "mini-0" / f"tiny2-llama@{revision}" / "ppo"
         place.mkdir(parents=True)
-        (place / "plan.json").write_text("{}")
+        (place / "plan.json").write_text('{"track_version": 2}')
         (place / "record.json").write_text("{}")
     return tmp_path
 
@@ -176,7 +176,7 @@ def test_the_name_of_a_design_means_the_checkpoint_that_evaluate_takes(checkpoin
 
 def test_a_checkpoint_is_found_by_its_label(checkpoints: Path):
     revision = Catalog().load_model("tiny2-llama@i1o1").revision[:8]
-    for name in ("tiny2-llama@i1o1", "mini-0/tiny2-llama@i1o1/ppo"):
+    for name in ("tiny2-llama@i1o1", "mini-0/tiny2-llama@i1o1/ppo", "mini@2/tiny2-llama@i1o1"):
         assert find_entry(name, checkpoints).parent.name == f"tiny2-llama@{revision}"
     with pytest.raises(UsageError, match="unknown entry 'tiny2-llama@i7o7'"):
         find_entry("tiny2-llama@i7o7", checkpoints)
