@@ -110,7 +110,8 @@ def test_a_further_checkpoint_is_placed_among_the_other_designs(tmp_path: Path) 
     designs = {name: (slope, ("i0o0",)) for name, slope in (("tiny-llama", 2.4), ("tiny-phi", 0.9))}
     board = summarise_board(load_runs(write_designs(tmp_path, designs)))
     slow = next(entry for entry in board.entries if entry.slug == "tiny-phi")
-    own = replace(slow, model="tiny-llama@00000000", checkpoint="i1o1")
+    model = "tiny-llama@00000000"
+    own = replace(slow, model=model, name=f"{model}/ppo", checkpoint="i1o1")
     place = find_place(own, board)
     assert isinstance(place, Place) and place.of == 2
     assert place.nearest == slow.name
