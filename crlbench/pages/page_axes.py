@@ -66,7 +66,8 @@ def place(entry: Entry, board: Board, axis: Axis) -> list[str]:
     sentences = [_standing_words(standing, ranking), *_leader_words(name, axis_ranking, board)]
     designs = axis_ranking.designs
     if designs is not None and designs.kind == "designs":
-        sentences[0] = f"Its design: {sentences[0][:1].lower()}{sentences[0][1:]}"
+        score = words.estimate(designs.row(name).score)
+        sentences[0] = f"Its design: {score}, {sentences[0][:1].lower()}{sentences[0][1:]}"
     if axis_ranking.survival is not None:
         share = wording.percent(axis_ranking.survival.get(name), 0)
         sentences.append(f"Stays in its tier under {share} of {REWEIGHTINGS:,} other weightings.")

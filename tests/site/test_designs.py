@@ -174,6 +174,7 @@ def test_a_model_page_leads_with_the_checkpoint_that_has_the_control_arms(
     assert text.index("ppo, i0o0") < text.index("Other checkpoints") < text.index("ppo, i1o1")
     assert "The entry in the catalogue has changed" in text, "made-up records have other digests"
     row = site.boards[0].board.rankings["ppo"]["efficiency"].designs.row("tiny-llama/ppo")
+    assert f"Its design: {words.estimate(row.score)}, tier 1 of " in text
     index = text_of(files, "models/index.html")
     assert f"{words.value(row.score)}, tier 1 (3 checkpoints)" in index
 
