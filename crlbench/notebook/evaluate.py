@@ -30,7 +30,7 @@ SETTINGS = frozenset({f.name for f in fields(Settings)} - {"print_config"}) | {
 """What may be given by name: the flags of the command."""
 
 CELLS = (
-    *CELL,
+    *(column for column in CELL if column.key != "checkpoint"),
     Column("state", "text", "absent, started, done or vanished"),
     Column("plan_hash", "text", "SHA-256 of the plan that declares the run"),
 )
