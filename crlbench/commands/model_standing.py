@@ -45,26 +45,25 @@ class Standing:
             "reason": self.place if isinstance(self.place, str) else "",
         }
 
-    def line(self, bare: bool = False, of_design: bool = False) -> str:
+    def line(self, bare: bool = False, labelled: bool = False) -> str:
         """The same in a sentence.
 
         Args:
             bare: leave out why there is no place.
-            of_design: it is one of several checkpoints, and the place is that of their design.
+            labelled: name the checkpoint, which is one of several.
         """
         from crlbench.base.wording import clean, sentence
         from crlbench.pages.page_axes import rank_words
         from crlbench.pages.words import estimate
 
         score, place = self.entry.axes["efficiency"], self.place
-        value = f"{self.entry.recipe}: {score.sign} {estimate(score)}"
-        if of_design:
-            value = f"{self.entry.recipe}, {self.entry.checkpoint}: {score.sign} {estimate(score)}"
+        label = f", {self.entry.checkpoint}" if labelled else ""
+        value = f"{self.entry.recipe}{label}: {score.sign} {estimate(score)}"
         if isinstance(place, str):
             return clean(f"{value}{'' if bare else f'. {sentence(place)}'}")
         where = f"tier {place.tier}, {rank_words(place.ranks)} of {place.of}"
         if place.counts:
-            return clean(f"{value}, {'its design: ' if of_design else ''}{where}.")
+            return clean(f"{value}, {'its design: ' if place.of_design else ''}{where}.")
         return clean(f"{value}, a preview; it would stand in {where}.")
 
 
@@ -123,7 +122,7 @@ def standing_lines(found: Sequence[Standing]) -> Iterator[str]:
         shared = reasons.pop() if len(reasons) == 1 else None
         alike = isinstance(shared, str)
         yield clean(f"On {board}, {entries[0].title}: {sentence(shared) if alike else ''}").rstrip()
-        labelled = Counter(one.entry.recipe for one in entries if one.entry.checkpoint)
+        times = Counter(one.entry.recipe for one in entries if one.entry.checkpoint)
         yield from (
-            f"  {one.line(bare=alike, of_design=labelled[one.entry.recipe] > 1)}" for one in entries
+            f"  {one.line(bare=alike, labelled=times[one.entry.recipe] > 1)}" for one in entries
         )

@@ -116,6 +116,8 @@ def standard_errors_apart(a: np.ndarray, b: np.ndarray) -> float:
     if not a.size:
         return 0.0
     draws = len(a) + len(b)
-    share = (a.sum(axis=0) + b.sum(axis=0) + PRIOR) / (draws + 2 * PRIOR)
+    share = np.clip((a.sum(axis=0) + b.sum(axis=0) + PRIOR) / (draws + 2 * PRIOR), 0.0, 1.0)
     variance = float((share * (1 - share)).sum()) * (1 / len(a) + 1 / len(b))
-    return abs(float((a.mean(axis=0) - b.mean(axis=0)).sum())) / math.sqrt(variance)
+    gap = abs(float((a.mean(axis=0) - b.mean(axis=0)).sum()))
+    # Only scores that nobody can have leave no variance.
+    return gap / math.sqrt(variance) if variance > 0 else math.inf if gap else 0.0

@@ -260,9 +260,8 @@ def _contrasts(
         "designs",
         f"Do {'' if several else 'checkpoints of '}other designs differ from "
         f"{middle.animal.card.display_name}?",
-        "Equal size, and of all designs the same documents in the same order: the design differs, "
-        "with "
-        f"{checkpoints} of each.",
+        "Equal size, and checkpoints of one number have read the same documents in the same order: "
+        f"the design differs, with {checkpoints} of each.",
         middle,
         [one for one in designs if one is not middle],
         rankings,

@@ -27,6 +27,8 @@ class Place:
     """Name of the stored entry with the nearest score; empty where there is no other."""
     by: str = "Λ"
     """Sign of what ranks."""
+    of_design: bool = False
+    """Whether it is the place of the design whose checkpoint the entry is."""
 
     def sentence(self, name: str) -> str:
         """The place in words."""
@@ -72,10 +74,16 @@ def find_place(entry: Entry, stored: Board) -> Place | str:
 def stored_place(entry: Entry, stored: Board) -> Place | str:
     """The place of a stored entry on its own board: its rank, or where it would stand.
 
-    Under protocol CRL-2 a checkpoint has the place of its design.
+    Under protocol CRL-2 a checkpoint that counts in its design has the place of the design.
     """
-    ranking = stored.rankings[entry.recipe]["efficiency"].ranking
-    return _place(ranking, entry, counts=True) or find_place(entry, stored)
+    found = stored.rankings[entry.recipe]["efficiency"]
+    if found.standing_of(entry.name) is None:
+        return find_place(entry, stored)
+    place = _place(found.ranking, entry, counts=True)
+    if place is None:
+        return NOTHING_RANKS
+    is_of_design = found.designs is not None and found.designs.kind == "designs"
+    return replace(place, of_design=is_of_design)
 
 
 def _place(ranking: Ranking, entry: Entry, *, counts: bool) -> Place | None:

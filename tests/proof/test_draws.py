@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -125,3 +126,9 @@ def test_one_policy_stays_far_below_the_bound(share: float, draws: tuple[int, in
         for _ in range(500)
     ]
     assert np.std([*far, *(-z for z in far)]) < 1.2 and max(far) < MOST_Z / 2
+
+
+def test_scores_that_nobody_can_have_are_apart_and_no_error() -> None:
+    honest, beyond = np.zeros((2, 8)), np.full((2, 8), 5.0)
+    assert standard_errors_apart(honest, beyond) == math.inf
+    assert standard_errors_apart(beyond, beyond) == 0.0

@@ -106,6 +106,16 @@ def test_checkpoints_of_a_design_are_told_apart(tmp_path: Path) -> None:
     assert all("its design: tier 1, " in line and " of 2." in line for line in lines)
 
 
+def test_a_checkpoint_that_another_stands_for_has_no_place_of_its_own(tmp_path: Path) -> None:
+    """Of one design with several, i0o0 is ranked; the others are previews beside the rest."""
+    designs = {"tiny-llama": (2.4, INDEPENDENT), "tiny-phi": (0.9, ("i0o0",))}
+    board = summarise_board(load_runs(write_designs(tmp_path, designs)))
+    for entry in board.entries:
+        place = stored_place(entry, board)
+        assert isinstance(place, Place) and not place.of_design
+        assert place.counts == (entry.checkpoint == "i0o0")
+
+
 def test_a_further_checkpoint_is_placed_among_the_other_designs(tmp_path: Path) -> None:
     designs = {name: (slope, ("i0o0",)) for name, slope in (("tiny-llama", 2.4), ("tiny-phi", 0.9))}
     board = summarise_board(load_runs(write_designs(tmp_path, designs)))
