@@ -509,6 +509,7 @@ def level(model: str, labels: tuple[str, ...], value: float, spread: float = 0.0
     return [entry_of(model, one, tasks + spread * n, NO_ITEMS) for n, one in enumerate(labels)]
 
 
+@pytest.mark.slow
 def test_a_row_that_cannot_be_compared_takes_no_tier_from_the_others() -> None:
     sound = [e for d in range(4) for e in level(f"model-{d}", INDEPENDENT, 0.9 - 0.2 * d)]
     alone = rank_designs("efficiency", sound, None).ranking
