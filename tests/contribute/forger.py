@@ -144,8 +144,8 @@ class Forger:
 def extended(folder: Path, seeds: int) -> Path:
     """Add runs to an entry that nobody made, by a plan of more seeds; what stands stays.
 
-    Each is another run of its task with two points of its curve exchanged, digests of nothing, and
-    every hash right.
+    Each is another run of its task with two points of its curve exchanged, losses of its own,
+    digests of nothing, and every hash right.
     """
     plan: Json = json.loads((folder / PLAN_NAME).read_text())
     ledger = [json.loads(line) for line in (folder / LEDGER_NAME).read_text().splitlines()]
@@ -207,10 +207,13 @@ def _invented(
     run["items.npz"] = packed_arrays(arrays)
     rows = [json.loads(line) for line in run["digests.jsonl"].splitlines()]
     for number, row in enumerate(rows):
-        row["parameters"] = digest([task, index, number])
+        row |= {name: digest([task, index, number, name]) for name in ("completions", "parameters")}
     run["digests.jsonl"] = "".join(canonical_json(row) + "\n" for row in rows).encode()
     for point in record["curve"]:
         point["score"] = float(arrays[point["items_ref"]].astype(float).mean())
+    losses = record["health"]["loss"]
+    # Those of the first iterations are also in the digests.
+    losses[len(rows) :] = [loss and loss * (1 + 1e-6 * index) for loss in losses[len(rows) :]]
     record["seed"] = {"index": index, "value": seed_value(plan["protocol"], task, index)}
     record["plan_hash"] = plan["plan_hash"]
     for name, held in run.items():
