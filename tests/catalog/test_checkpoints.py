@@ -15,6 +15,7 @@ from crlbench.disk.hashing import sha256_file
 from crlbench.errors import UsageError, ValidationError
 from crlbench.policy.weights.files import check_weights
 from crlbench.run.admission import locate
+from tests.support.bundled import plain_copy
 from tests.support.commands import command
 
 MAKER = "python make.py --model twin"
@@ -31,9 +32,8 @@ def entry(more: str = "", head: str = 'checkpoint = "i0o0"\n') -> str:
 def place(tmp_path: Path) -> Path:
     """A catalogue with the design ``twin`` of two checkpoints; i1o0 has other weights."""
     models = tmp_path / "catalog/models"
-    shutil.copytree(CHECKOUT / "models/tiny/tiny-llama", models / "twin")
-    other = models / "twin/i1o0"
-    shutil.copytree(CHECKOUT / "models/tiny/tiny-llama", other)
+    plain_copy("tiny-llama", models / "twin")
+    other = plain_copy("tiny-llama", models / "twin/i1o0")
     weights = load_file(other / "model.safetensors")
     weights["model.norm.weight"] *= 1.5
     save_file(weights, other / "model.safetensors", metadata={"format": "pt"})

@@ -20,6 +20,7 @@ from crlbench.disk.weight_files import MAX_PLAIN_BYTES, compress, plain_content
 from crlbench.errors import EnvironmentUnfit, ValidationError
 from crlbench.policy.weights.load import load_backbone
 from crlbench.run.admission import admit, locate
+from tests.support.bundled import plain_copy
 from tests.support.commands import command
 
 CHECKOUT = Path(__file__).parents[2]
@@ -37,7 +38,7 @@ def twin(tmp_path: Path) -> Path:
     """The folder of an entry that is tiny-llama, stored compressed."""
     models = tmp_path / "catalog/models"
     folder = models / "twin"
-    shutil.copytree(CHECKOUT / "models/tiny/tiny-llama", folder)
+    plain_copy("tiny-llama", folder)
     text = (CHECKOUT / "models/tiny-llama.toml").read_text(encoding="utf-8")
     (models / "twin.toml").write_text(
         text.replace('"tiny-llama"', '"twin"').replace('"tiny/tiny-llama"', '"twin"'),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from crlbench import cli
 from crlbench.catalog.find import Catalog
 from tests.contribute.honest import catalog, crlbench, evaluated
 from tests.support import unfair_frames
+from tests.support.bundled import plain_copy
 from tests.support.checkpoints import CHAT_TEMPLATE, write_checkpoint
 
 NAMES = (
@@ -54,7 +54,7 @@ def test_doctor_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 def entry(root: Path, frame: str = "chat") -> Path:
     """The bundled tiny-llama under another name, for a test to change."""
     own = Catalog().find("model", "tiny-llama").path.parent
-    shutil.copytree(own / "tiny" / "tiny-llama", root / "models" / "helped")
+    plain_copy("tiny-llama", root / "models" / "helped")
     text = (own / "tiny-llama.toml").read_text()
     for old, new in {
         'slug = "tiny-llama"': 'slug = "helped"',

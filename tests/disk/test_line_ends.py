@@ -27,6 +27,7 @@ from crlbench.suite import retain_panel
 from crlbench.suite.freeze import freeze
 from crlbench.suite.gauntlet.examine import _digest_problems, _file_problems
 from crlbench.suite.pairs import load_pairs
+from tests.support.bundled import plain_copy
 from tests.support.entries import TASKS, plain
 
 ROOT = Path(__file__).parents[2]
@@ -273,7 +274,7 @@ def test_a_file_beside_the_weights_of_an_entry(
     from crlbench.contract.model_card import check_pinned
 
     card = Catalog().load_model("tiny-llama")
-    folder = shutil.copytree(card.weights_dir, tmp_path / "tiny-llama")
+    folder = plain_copy("tiny-llama", tmp_path / "tiny-llama")
     rewrite_file(folder / name, rewrite)
     message = refused(lambda: check_pinned(card, folder))
     assert f"{folder / name} was changed" in message and "another model" not in message

@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from crlbench.catalog.checkpoint import local_card
 from crlbench.catalog.find import Catalog
+from crlbench.catalog.unpack import plain_folder
 from crlbench.contract.model_card import Adapter, ChatTemplate
 from crlbench.errors import EnvironmentUnfit, ValidationError
 from crlbench.policy.text.chat import render
@@ -167,7 +168,7 @@ def test_weights_of_another_size_than_the_entrys_are_refused():
     card = Catalog().load_model("tiny-llama")
     wrong = card.model_copy(update={"params_total": 1000})
     with pytest.raises(ValidationError, match="holds 1,009,536 parameters, the entry says 1,000"):
-        load_backbone(wrong, Location(str(card.weights_dir)))
+        load_backbone(wrong, Location(str(plain_folder(card))))
 
 
 def test_a_folder_that_is_called_like_a_hub_model_is_not_taken_for_it(tmp_path, monkeypatch):
@@ -187,7 +188,7 @@ def test_a_folder_that_is_called_like_a_hub_model_is_not_taken_for_it(tmp_path, 
 def test_a_quantised_base_trains_its_adapter(kind, stored):
     changes = {"quantisation": kind, "adapter": Adapter(kind="lora", rank=4, alpha=8)}
     card = Catalog().load_model("tiny-llama").model_copy(update=changes)
-    backbone = load_backbone(card, Location(str(card.weights_dir)))
+    backbone = load_backbone(card, Location(str(plain_folder(card))))
     assert backbone.model.layers[0].mlp.up_proj.weight.dtype == stored
     policy = build_policy(card, backbone, value_head=True, reference=True, seed=0)
     total, learning = parameter_counts(policy)
@@ -207,7 +208,7 @@ def test_a_second_policy_on_a_quantised_base_begins_as_the_first_did(kind):
     """A first pass takes the scales of int8 weights away from them."""
     changes = {"quantisation": kind, "adapter": Adapter(kind="lora", rank=4, alpha=8)}
     card = Catalog().load_model("tiny-llama").model_copy(update=changes)
-    backbone = load_backbone(card, Location(str(card.weights_dir)))
+    backbone = load_backbone(card, Location(str(plain_folder(card))))
     ids, mask = torch.arange(1, 9).reshape(1, 8), torch.ones(1, 8, dtype=torch.bool)
     row = (ids, mask, ids[:, :4], mask[:, :4], torch.tensor([0]), 1.0)
     found = []
@@ -223,7 +224,7 @@ def test_sampling_changes_no_gradient_of_a_quantised_base(kind):
     """Where bitsandbytes repacks nf4 weights for inference, gradients would no longer pass."""
     changes = {"quantisation": kind, "adapter": Adapter(kind="lora", rank=4, alpha=8)}
     card = Catalog().load_model("tiny-llama").model_copy(update=changes)
-    backbone = load_backbone(card, Location(str(card.weights_dir)))
+    backbone = load_backbone(card, Location(str(plain_folder(card))))
     policy = build_policy(card, backbone, value_head=False, reference=True, seed=0)
     for name, parameter in policy.trainable().items():
         if "lora_B" in name:
