@@ -4,8 +4,7 @@
 
 The order and the sizes are those of docs/studies/pretraining-seed.md. Runs that are there are not
 made again, so the same command continues after a stop; nor are those of a model whose entry stands
-in leaderboard/results, or waits in leaderboard/held until all checkpoints are there. Every step is
-a `crlbench evaluate`, which prints what it does.
+in leaderboard/results. Every step is a `crlbench evaluate`, which prints what it does.
 """
 
 from __future__ import annotations
@@ -19,11 +18,8 @@ from pathlib import Path
 
 from crlbench.catalog.find import Catalog
 
-LEADERBOARD = Path(__file__).parents[1] / "leaderboard"
-BOARD = LEADERBOARD / "results/mini-a8d2d33fcaa9"
+BOARD = Path(__file__).parents[1] / "leaderboard/results/mini-a8d2d33fcaa9"
 """Stored entries of version 2."""
-HELD = LEADERBOARD / "held/mini-a8d2d33fcaa9"
-"""Entries of further checkpoints, until those of all designs are there."""
 OK, FAILED_RUNS = 0, 7
 """Exit codes after which the next step runs: a run that fails by rule is a result."""
 DESIGNS = ("llama", "qwen2", "mistral", "deepseek", "gemma", "neox", "phi", "granite-hybrid")
@@ -46,14 +42,14 @@ def steps() -> Iterator[tuple[str, str, int]]:
             yield f"tiny2-{design}@{checkpoint}", REAL, FURTHER_SEEDS
 
 
-def is_stored(model: str, *boards: Path) -> bool:
-    """Whether a board has the entry of a model: only whole ones are stored."""
+def is_stored(model: str, board: Path = BOARD) -> bool:
+    """Whether the board has the entry of a model: only whole ones are stored."""
     design, _, checkpoint = model.partition("@")
     card = Catalog().load_model(design)
     if checkpoint and checkpoint not in card.checkpoints:
         return False
     folder = f"{design}@{Catalog().load_model(model).revision[:8]}"
-    return any((board / folder / "ppo").is_dir() for board in boards)
+    return (board / folder / "ppo").is_dir()
 
 
 def main() -> int:
@@ -64,7 +60,7 @@ def main() -> int:
     options = parser.parse_args()
     end = None if options.max_hours is None else time.monotonic() + 3600 * options.max_hours
     for model, arms, seeds in steps():
-        if is_stored(model, BOARD, HELD):
+        if is_stored(model):
             continue
         command = [sys.executable, "-m", "crlbench", "evaluate", "--model", model, "--arm", arms]
         command += ["--seeds", str(seeds), "--track", "mini", "--recipe", "ppo"]

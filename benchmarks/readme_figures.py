@@ -19,9 +19,9 @@ from statistics import fmean
 
 from board_pages import read as read_board
 from board_runs import BOARD
-from board_tables.tables import Stored, decided_pairs, passes
+from board_tables.tables import Stored, decided_pairs, passes, unranked
 
-from crlbench.base.wording import count, number, percent
+from crlbench.base.wording import count, listed, number, percent
 from crlbench.pages import svg
 from crlbench.pages.curves import SeedCurve, mean_curve
 from crlbench.pages.frame import budget_ticks, number_ticks, x_axis, y_axis
@@ -129,7 +129,8 @@ def words(stored: Stored) -> str:
         f"   {number(first)} of the problems before training, and for {number(last)} after.\n"
         f"4. **Who learns fastest**: {who} "
         f"{decided} of {count(pairs, 'pair')} differ in Λ_new. Each "
-        f"taken alone, {beyond} differ beyond these {count(len(stored.board.tasks), 'task')}.\n"
+        f"taken alone, {beyond or 'none'} {'differs' if beyond < 2 else 'differ'} beyond these "
+        f"{count(len(stored.board.tasks), 'task')}.\n"
     )
 
 
@@ -138,12 +139,17 @@ def first_of(stored: Stored) -> str:
     ranking = stored.ranking("efficiency").ranking
     first = next(one for one in ranking.standings if one.model == ranking.anchors[0])
     close = [s for s in ranking.standings if s is not first and s.model not in first.worse]
-    others, be = len(ranking.standings) - 1, "is" if len(close) == 1 else "are"
-    return (
-        f"`{first.model.partition('/')[0]}` is highest, and {len(close)} of the {others} others "
-        f"{be} not "
-        f"shown to be slower by more\n   than {MARGIN}."
-    )
+    others = len(ranking.standings) - 1
+    less = f"{len(close)} of the {others} others {'is' if len(close) == 1 else 'are'} not"
+    if len(close) == others:
+        less = f"none of the {others} others is"
+    said = f"`{first.model.partition('/')[0]}` is highest, and {less} shown to be slower by more"
+    without = unranked(stored)
+    if not without:
+        return f"{said}\n   than {MARGIN}."
+    have = "has" if len(without) == 1 else "have"
+    names = listed([f"`{name}`" for name in without])
+    return f"{said}\n   than {MARGIN}. {names} {have} no rank."
 
 
 def mean_score(scores: Sequence[AxisScore]) -> float | None:

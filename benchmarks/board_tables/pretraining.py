@@ -6,6 +6,7 @@ checkpoints have. Tasks on which a checkpoint has too few new items are left out
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -15,10 +16,13 @@ import numpy as np
 from scipy import stats
 
 from board_tables.tables import FIRST, RECIPE, table
-from crlbench.base.wording import listed, number
+from crlbench.base.wording import listed, number, percent
 from crlbench.errors import Incomplete
+from crlbench.pages.words import span
 from crlbench.stats.checkpoints import read_layout
+from crlbench.stats.designs import Design, design_difference, design_mean
 from crlbench.stats.intervals import Interval
+from crlbench.stats.resampling import mean_rows
 from crlbench.stats.variance_components import (
     Component,
     Components,
@@ -33,6 +37,8 @@ SEEDS = 3
 TOGETHER = ("design", "design:checkpoint", "task", "design:task", "design:checkpoint:task")
 """Terms where initialisation, order and the rest are one: what another pretraining draws anew."""
 COMMAND = "python benchmarks/board_pages.py study"
+FINE = 3
+"""Decimals of a spread."""
 
 
 class Statement(NamedTuple):
@@ -147,7 +153,7 @@ def _pretraining(found: Components) -> Statement:
         "P1",
         "The pretraining seed matters as much as half of the design.",
         f"sd of checkpoints {_sd(found['design:checkpoint'])}; half of the design's: "
-        f"{number(half)}",
+        f"{number(half, FINE)}",
         _call(ends.low > half, ends.high < half),
     )
 
@@ -165,7 +171,7 @@ def _by_task(found: Components) -> Statement:
     return Statement(
         "P3",
         "Designs differ more from task to task than on average.",
-        f"sd of design × task {_sd(mixed)}; of designs {number(design.spread)}",
+        f"sd of design × task {_sd(mixed)}; of designs {number(design.spread, FINE)}",
         _call(ends.low > design.spread, ends.high < design.spread),
     )
 
@@ -216,8 +222,8 @@ def _call(supported: bool, refuted: bool) -> str:
 
 def _sd(one: Component) -> str:
     ends = one.spread_interval
-    high = "∞" if np.isinf(ends.high) else number(ends.high)
-    return f"{number(one.spread)} [{number(ends.low)}, {high}]"
+    high = "∞" if np.isinf(ends.high) else number(ends.high, FINE)
+    return f"{number(one.spread, FINE)} [{number(ends.low, FINE)}, {high}]"
 
 
 def page(study: Study) -> str:
@@ -250,9 +256,19 @@ def _lines(study: Study, statements: Sequence[Statement]) -> Iterator[str]:
         rows = [(one.name.replace(":", " × "), str(one.levels), _sd(one)) for one in
                 found.components]
         yield table(("component", "levels", "sd"), rows)
+        if terms == TOGETHER and values is study.values:
+            yield ""
+            yield _on_the_mean(found, len(study.tasks))
     yield ""
     yield "In the third table, Λ_new is what a line through the start scores of all checkpoints and"
     yield f"tasks leaves (slope {number(_slope(study), signed=True)}). {_rank(study)}"
+    yield ""
+    yield "## Every design"
+    yield ""
+    yield "Λ_new on these tasks, mean over checkpoints with Student's t, and how far the design is"
+    yield "below the highest, with the spread of checkpoints pooled over designs, each pair alone."
+    yield ""
+    yield table(("design", "Λ_new", "checkpoints", "below the highest by"), _designs_of(study))
     yield ""
     yield "## Every checkpoint"
     yield ""
@@ -270,6 +286,23 @@ def _slope(study: Study) -> float:
     return float(np.polyfit(study.starts.ravel(), study.values.mean(axis=3).ravel(), 1)[0])
 
 
+def _on_the_mean(found: Components, tasks: int) -> str:
+    """How far designs and pretrainings move a mean over these tasks (exploratory)."""
+    design, again = (
+        found[whole].variance + found[by_task].variance / tasks
+        for whole, by_task in (
+            ("design", "design:task"), ("design:checkpoint", "design:checkpoint:task")
+        )
+    )
+    return (
+        f"Exploratory: on the mean of {tasks} such tasks, designs differ by "
+        f"{number(math.sqrt(design), FINE)} (sd) and pretrainings of one design by "
+        f"{number(math.sqrt(again), FINE)}. So two single checkpoints of different designs differ "
+        f"by {number(math.sqrt(2 * (design + again)), FINE)}, and "
+        f"{percent(again / (design + again))} of that variance is pretraining."
+    )
+
+
 def _rank(study: Study) -> str:
     starts = study.starts.mean(axis=2).ravel()
     rho = float(stats.spearmanr(starts, study.values.mean(axis=(2, 3)).ravel())[0])
@@ -277,6 +310,25 @@ def _rank(study: Study) -> str:
         f"Rank correlation of mean start score and Λ_new over {len(starts)} checkpoints: "
         f"{number(rho, 2)}."
     )
+
+
+def _designs_of(study: Study) -> Iterator[Sequence[str]]:
+    """The designs, the highest first."""
+    designs = sorted(
+        (
+            Design(name, study.labels, study.tasks, values, mean_rows)
+            for name, values in zip(study.designs, study.values, strict=True)
+        ),
+        key=lambda one: -one.value,
+    )
+    for one in designs:
+        own, less = design_mean(one), ""
+        if one is not designs[0]:
+            others = [other for other in designs[1:] if other is not one]
+            apart = design_difference(one, designs[0], others)
+            less = f"{number(apart.value, FINE)} {span(apart.interval)}"
+        ends = f"{number(one.checkpoint_means.min())} to {number(one.checkpoint_means.max())}"
+        yield f"`{one.name}`", f"{number(own.value, FINE)} {span(own.interval)}", ends, less
 
 
 def _rows(study: Study) -> Iterator[Sequence[str]]:

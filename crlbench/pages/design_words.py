@@ -83,11 +83,11 @@ def scope(designs: AxisDesigns) -> str:
     alone = [row.display_name for row in designs.rows if row.alone]
     text = "Rows are designs, each the mean over its checkpoints."
     if alone:
-        verb = "is one checkpoint, which says" if len(alone) == 1 else "are one checkpoint each, "
-        verb += (
-            " nothing of its design and has no tier"
+        verb = (
+            "counts with one checkpoint, which says nothing of its design, and has no tier"
             if len(alone) == 1
-            else ("which says nothing of their designs, and have no tier")
+            else "count with one checkpoint each, which says nothing of their designs, and have no "
+            "tier"
         )
         text += f" {listed(alone, 4)} {verb}."
     return text

@@ -4,6 +4,7 @@ records of protocol CRL-2."""
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -14,7 +15,8 @@ import numpy as np
 import pytest
 from board_tables import pretraining
 from board_tables.pretraining import Study, judge
-from board_tables.tables import BLOCKS, FIRST, Stored, block, chance_of_one
+from board_tables.tables import BLOCKS, FIRST, Stored, block, chance_of_one, unranked
+from scipy import stats
 
 from crlbench.base.wording import number
 from crlbench.disk.hashing import digest
@@ -149,6 +151,28 @@ def docs(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_a_row_without_a_rank_is_named(stored: Stored) -> None:
+    """One checkpoint has no tier beside designs."""
+    assert unranked(stored) == ["tiny2-mistral"]
+    assert "Without a rank: `tiny2-mistral`." in block("choices", stored)
+    assert "tiny2-mistral counts with one checkpoint" in block("efficiency", stored)
+
+
+@pytest.mark.slow
+def test_the_pages_of_this_checkout_are_those_of_the_results() -> None:
+    found, docs = board_pages.read(board_runs.BOARD), board_pages.ROOT / "docs"
+    contents = board_pages.pages(found, docs) | board_pages.study(found, docs)
+    assert board_pages.update(contents, check=True) == 0
+    (records,) = board_pages.study(found, docs).values()
+    page = (docs / "studies/pretraining-seed.md").read_text(encoding="utf-8")
+    said = page.partition("## What came out")[2].partition("## Why")[0]
+    figures = re.findall(r"\d\.\d{3}", said)
+    assert len(figures) > 15 and [one for one in figures if one not in records] == []
+    for label, reason in (("i1o1", "chains (6)"), ("i2o2", "chains (32)")):
+        assert f"tiny2-gemma@{label} has no Λ_new" in contents[docs / "findings.md"]
+        assert reason in contents[docs / "findings.md"]
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("read_once")
 def test_pages_are_written_once_and_checked(
@@ -194,7 +218,7 @@ def test_nobody_looks_at_the_study_before_its_last_run(
     assert board_pages.main(given) == 0
     text = (docs / "studies" / board_pages.STUDY).read_text(encoding="utf-8")
     assert "from 72 runs: 2 designs" in text and text.count("| P") == 5
-    assert text.count("| `tiny2-qwen2` |") == 3
+    assert text.count("| `tiny2-qwen2` |") == 3 + 1, "each checkpoint, and the design"
 
 
 def simulated(
@@ -226,6 +250,44 @@ def test_designs_that_differ_more_than_their_checkpoints() -> None:
     found = calls(simulated(design=0.3, checkpoint=0.02, mixed=0.02))
     assert found["P1"] == "refuted" and found["P2"] == "supported" and found["P3"] == "refuted"
     assert found["P5"] == "refuted", "every checkpoint has the leader of all"
+
+
+def test_each_design_stands_beside_the_highest_with_its_t() -> None:
+    """Beside scipy's t of a mean over checkpoints; tests/stats has the pool of a difference."""
+    study = simulated(design=0.2, checkpoint=0.05, mixed=0.05)
+    means = dict(zip(study.designs, study.values.mean(axis=(2, 3)), strict=True))
+    order = sorted(means, key=lambda name: -means[name].mean())
+    table = pretraining.page(study).partition("## Every design")[2].partition("\n## ")[0]
+    rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| `")]
+    assert [row[0].strip("| `") for row in rows] == order
+    for name, row in zip(order, rows, strict=True):
+        ends = stats.t.interval(0.95, 2, means[name].mean(), stats.sem(means[name]))
+        assert [float(one) for one in numbers(row[1])] == pytest.approx(
+            [means[name].mean(), *ends], abs=0.006
+        )
+    for name, row in zip(order[1:], rows[1:], strict=True):
+        apart = means[order[0]].mean() - means[name].mean()
+        value, low, high = numbers(row[3])
+        assert value == pytest.approx(apart, abs=0.0006) and low < value < high
+
+
+def numbers(text: str) -> list[float]:
+    return [float(one) for one in re.findall(r"-?\d+\.\d+", text.replace("−", "-"))]
+
+
+def test_the_spread_of_a_mean_is_that_of_its_parts() -> None:
+    study = simulated(design=0.2, checkpoint=0.1, mixed=0.1)
+    found = study.components(pretraining.TOGETHER)
+    tasks = len(study.tasks)
+    design, again = (
+        found[whole].variance + found[f"{whole}:task"].variance / tasks
+        for whole in ("design", "design:checkpoint")
+    )
+    (line,) = [x for x in pretraining.page(study).splitlines() if x.startswith("Exploratory")]
+    assert numbers(line) == pytest.approx(
+        [design**0.5, again**0.5, (2 * design + 2 * again) ** 0.5], abs=0.001
+    )
+    assert f"and {100 * again / (design + again):.0f}\u00a0% of that variance" in line
 
 
 def test_checkpoints_that_differ_more_than_their_designs() -> None:

@@ -21,34 +21,23 @@ def test_an_entry_is_whole_before_the_next_begins_and_first_checkpoints_come_fir
     assert runs == 1280, "as docs/studies/pretraining-seed.md says"
 
 
-def test_what_is_stored_or_held_does_not_run_again(tmp_path: Path) -> None:
-    held = tmp_path / "held"
+def test_what_is_stored_does_not_run_again(tmp_path: Path) -> None:
     revision = Catalog().load_model("tiny2-llama").revision
-    (held / f"tiny2-llama@{revision[:8]}" / "ppo").mkdir(parents=True)
-    assert board_runs.is_stored("tiny2-llama", tmp_path / "nothing", held)
-    assert not board_runs.is_stored("tiny2-qwen2", held)
-    assert not board_runs.is_stored("tiny2-llama@i9o9", held), "it was never pretrained"
-    assert board_runs.is_stored("tiny2-llama", board_runs.BOARD)
+    (tmp_path / f"tiny2-llama@{revision[:8]}" / "ppo").mkdir(parents=True)
+    assert board_runs.is_stored("tiny2-llama", tmp_path)
+    assert not board_runs.is_stored("tiny2-qwen2", tmp_path)
+    assert not board_runs.is_stored("tiny2-llama@i9o9", tmp_path), "it was never pretrained"
 
 
-def test_an_entry_of_a_checkpoint_stands_in_one_place() -> None:
-    for model, _, _ in board_runs.steps():
-        places = [board_runs.is_stored(model, one) for one in (board_runs.BOARD, board_runs.HELD)]
-        assert sum(places) <= 1, model
-        assert places[0] or "@" in model
+def test_nothing_is_left_to_run() -> None:
+    assert [model for model, _, _ in board_runs.steps() if not board_runs.is_stored(model)] == []
 
 
 @pytest.mark.slow
-def test_held_entries_are_whole() -> None:
-    wanted = {
-        Catalog().load_model(model).revision[:8]: (model, 8 * seeds)
-        for model, _, seeds in board_runs.steps()
-        if board_runs.is_stored(model, board_runs.HELD)
-    }
-    folders = sorted(board_runs.HELD.glob("*/ppo"))
-    assert {folder.parent.name.rpartition("@")[2] for folder in folders} == wanted.keys()
-    for folder in folders:
-        model, size = wanted[folder.parent.name.rpartition("@")[2]]
+def test_stored_entries_are_whole() -> None:
+    for model, arms, seeds in board_runs.steps():
+        revision = Catalog().load_model(model).revision[:8]
+        (folder,) = board_runs.BOARD.glob(f"*@{revision}/ppo")
         runs = load_runs(folder).runs
-        assert len(runs) == size
-        assert {run.subject.checkpoint for run in runs} == {model.partition("@")[2]}
+        assert len(runs) == 8 * (seeds + 9 if arms == board_runs.ALL else seeds)
+        assert {run.subject.checkpoint for run in runs} == {model.partition("@")[2] or "i0o0"}

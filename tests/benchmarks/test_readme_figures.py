@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -11,6 +12,10 @@ import pytest
 import readme_figures
 from board_tables.tables import Stored
 from readme_figures import BOARD, PICTURE, README
+
+PAIRS = (
+    r"(\d+) of 21 pairs differ in Λ_new\. Each\s+taken alone, (none|\d+) differs? beyond these 8"
+)
 
 
 @pytest.fixture(scope="module")
@@ -61,11 +66,17 @@ def test_findings_hold_the_scores_of_the_arms(stored: Stored) -> None:
     assert f" to {fmean(greedy):.2f}." in said
     lams = [entry.lam.value for entry in stored.first]
     assert f"Λ is {fmean(lams):.2f} with the task's rewards" in said
-    values = {entry.slug: entry.axes["efficiency"].value for entry in stored.first}
-    highest = max(values, key=lambda slug: values[slug])
+    values: dict[str, list[float]] = defaultdict(list)
+    for entry in stored.board.entries:
+        if entry.recipe == "ppo" and entry.is_whole:
+            values[entry.slug].append(entry.axes["efficiency"].value)
+    assert {len(of_design) for of_design in values.values()} == {3}
+    ranked = {slug: fmean(found) for slug, found in values.items() if None not in found}
+    highest = max(ranked, key=lambda slug: ranked[slug])
+    assert values.keys() - ranked.keys() == {"tiny2-gemma"} and "`tiny2-gemma` has no rank" in said
     assert f"`{highest}` is highest" in said
-    assert "17 of 28 pairs differ in Λ_new." in said
-    assert re.search(r"Each\s+taken alone, \d+ differ beyond these 8 tasks\.", said)
+    decided, beyond = re.search(PAIRS, said).groups()
+    assert 0 <= int(beyond.replace("none", "0")) <= int(decided) <= 21
     partial = Stored(stored.board, stored.runs, [*stored.expected, "tiny2-unknown"])
     assert "8 of 9 designs are measured" in readme_figures.words(partial)
 

@@ -80,7 +80,7 @@ def test_a_row_of_the_board_is_a_design(site: Site, files: dict[str, bytes]) -> 
         for one in row.checkpoints:
             assert f"{one.label}</a> {words.value(one)}" in page
             assert f"{one.runs} runs" in text
-    assert "which says nothing of its design and has no tier" in text
+    assert "which says nothing of its design, and has no tier" in text
     assert "false-discovery rate of 5" in text and "Ranks over other tasks" in text
 
 
