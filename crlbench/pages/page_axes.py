@@ -83,9 +83,15 @@ def _unplaced(entry: Entry, axis_ranking: AxisRanking) -> str:
     """Why an entry that may rank stands nowhere."""
     designs, score = axis_ranking.designs, entry.axes[axis_ranking.axis]
     for row in () if designs is None else designs.rows:
-        for one in row.checkpoints:
-            if one.entry == entry.name and one.why:
-                return f"No rank: {one.why}"
+        own = next((one for one in row.checkpoints if one.entry == entry.name), None)
+        if own is None:
+            continue
+        if own.why:
+            return f"No rank: {own.why}"
+        if len(row.checkpoints) > 1 and row.alone:
+            counts = f"only {own.label} of {len(row.checkpoints)} checkpoints counts"
+            others = [f"{one.label}: {one.why}" for one in row.checkpoints if one.why]
+            return f"No rank among designs: {counts}. {' '.join(others)}"
     if designs is not None and designs.kind == "designs" and score.value is not None:
         return "No rank among designs: one checkpoint says nothing about its design."
     return "No rank: it has no value on this axis."
