@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.bundled import plain_copy
+
 ROOT = Path(__file__).parents[2]
 DIGESTED = {
     "crlbench/reward/sandbox_kernel.py": "write_text of user ids",
@@ -216,7 +218,7 @@ def test_whatever_is_printed_can_be_printed(arguments: tuple[str, ...]) -> None:
 
 
 def test_a_model_whose_prompts_are_shown_has_a_name_that_can_be_read(tmp_path: Path) -> None:
-    folder = shutil.copytree(ROOT / "models/tiny/tiny-llama", tmp_path / "Mödel")
+    folder = plain_copy("tiny-llama", tmp_path / "Mödel")
     done = crlbench("show", "task", "addition", "--render", str(folder))
     assert done.returncode == 6 and b"Set PYTHONUTF8=1" in done.stderr, done.stderr
 

@@ -18,6 +18,7 @@ from crlbench import cli
 from crlbench.catalog.find import Catalog
 from crlbench.errors import UsageError
 from crlbench.run.board import Request, load_track, make_board
+from tests.support.bundled import plain_copy
 from tests.support.commands import examples_of_help
 from tests.support.documents import (
     FORMS,
@@ -167,7 +168,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 def long_model(folder: Path) -> Path:
     """A small untrained model that reads the prompts of the datasets."""
-    shutil.copytree(ROOT / "models" / "tiny" / "tiny-llama", folder)
+    plain_copy("tiny-llama", folder)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     config["max_position_embeddings"] = 1024
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")

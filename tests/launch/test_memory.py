@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import os
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -39,6 +38,7 @@ from crlbench.train.collect import Answers
 from crlbench.train.passes import budget_of
 from crlbench.train.requests import Request, join
 from crlbench.train.stream import Prompt
+from tests.support.bundled import plain_copy
 
 ROOT = Path(__file__).parents[2]
 BUNDLED = ("tiny-llama", "tiny-qwen2", "tiny-mistral", "tiny-deepseek")
@@ -198,8 +198,7 @@ def test_the_form_of_an_entry_is_called_as_people_call_it() -> None:
 @pytest.mark.full
 def test_an_estimate_is_within_15_percent_of_a_measured_peak(tmp_path: Path) -> None:
     """Of a 25M decoder with random weights and the bundled vocabulary: a whole short cell."""
-    folder = tmp_path / "random-25m"
-    shutil.copytree(ROOT / "models/tiny/tiny-llama", folder)
+    folder = plain_copy("tiny-llama", tmp_path / "random-25m")
     config = AutoConfig.from_pretrained(folder)
     config.update(
         {

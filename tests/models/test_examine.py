@@ -19,6 +19,7 @@ from crlbench.contract.model_card import DialogueCard, ModelCard
 from crlbench.contribute.models.examine import MEANINGS, check_dialogue, check_distinct
 from crlbench.policy.weights.load import Reader
 from crlbench.policy.weights.served import toy
+from tests.support.bundled import plain_copy
 from tests.support.checkpoints import ascii_tokenizer
 
 Out = pytest.CaptureFixture[str]
@@ -29,7 +30,7 @@ MODELS = Catalog().find("model", "tiny-llama").path.parent
 def entry(tmp_path: Path) -> Path:
     """A copy of a bundled model that a test may change."""
     models = tmp_path / "models"
-    shutil.copytree(MODELS / "tiny" / "tiny-llama", models / "tiny" / "tiny-llama")
+    plain_copy("tiny-llama", models / "tiny" / "tiny-llama")
     return Path(shutil.copy(MODELS / "tiny-llama.toml", models))
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from crlbench.catalog.find import Catalog
+from crlbench.catalog.unpack import plain_folder
 from crlbench.contract.model_card import Adapter
 from crlbench.policy.adapters import add_lora
 from crlbench.policy.policy import Policy
@@ -158,7 +159,7 @@ def test_in_full_precision_a_half_base_under_an_adapter_computes_in_float32(quan
     entry = Catalog().load_model("tiny-llama")
     half = {"adapter": Adapter(kind="lora", rank=4, alpha=8), "dtype": "bfloat16"}
     card = entry.model_copy(update=half | {"quantisation": quantised})
-    where = Location(str(entry.weights_dir))
+    where = Location(str(plain_folder(entry)))
     start = load_backbone(card, where, "fp32")
     policy = build_policy(card, start, value_head=False, reference=True, seed=0).eval()
     assert not any(p.dtype in HALF for p in start.parameters())

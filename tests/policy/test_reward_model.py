@@ -18,6 +18,8 @@ from transformers import (
     Qwen2ForSequenceClassification,
 )
 
+from crlbench.catalog.find import Catalog
+from crlbench.catalog.unpack import plain_folder
 from crlbench.errors import ValidationError
 from crlbench.policy.weights.load import Location, Reader
 from crlbench.policy.weights.reward_model import (
@@ -32,7 +34,6 @@ from crlbench.policy.weights.reward_model import (
 )
 from crlbench.run.subject import load_subject
 
-TINY = Path(__file__).parents[2] / "models" / "tiny" / "tiny-llama"
 PAD = 0
 
 
@@ -103,11 +104,12 @@ def test_autocast_around_the_call_does_not_touch_rewards() -> None:
 
 
 def test_a_language_model_gets_a_head_of_zeros_and_only_when_asked() -> None:
-    model = load_scalar_model(Location(str(TINY)), "model 'tiny-llama'", new_head=True)
+    where = Location(str(plain_folder(Catalog().load_model("tiny-llama"))))
+    model = load_scalar_model(where, "model 'tiny-llama'", new_head=True)
     assert not model.model.score.weight.any()
     assert {p.dtype for p in model.parameters()} == {torch.float32}
     with pytest.raises(ValidationError, match="score.weight.*no trained reward model"):
-        load_scalar_model(Location(str(TINY)), "reward model x", new_head=False)
+        load_scalar_model(where, "reward model x", new_head=False)
 
 
 def test_only_safetensors_are_read(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from crlbench.errors import EnvironmentUnfit, UsageError
 from crlbench.run import store
 from crlbench.suite.external import fetch_task
 from tests.suite.test_external import make_catalog, publish, source
+from tests.support.bundled import plain_copy
 
 ROOT = Path(__file__).parents[2]
 NO_FLOCK = [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP]
@@ -412,10 +413,10 @@ def test_a_file_system_without_flock(number: int, tmp_path: Path) -> None:
                         "CRLBENCH_HOME": str(tmp_path / "home")}  # fmt: skip
     catalog = make_catalog(tmp_path, source())
     publish(tmp_path / "published")
+    own = plain_copy("tiny-llama", tmp_path / "own")
     for arguments in (
         fetch_doubles(catalog),
-        ("add", "model", str(ROOT / "models/tiny/tiny-llama"), "--to", str(tmp_path / "to"),
-         "--slug", "mine"),
+        ("add", "model", str(own), "--to", str(tmp_path / "to"), "--slug", "mine"),
         ("evaluate", "--model", "tiny-llama", "--smoke", "--tasks", "addition", "--jobs", "2",
          "--out", str(tmp_path / "runs")),
     ):  # fmt: skip
