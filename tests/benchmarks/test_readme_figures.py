@@ -40,6 +40,7 @@ def test_the_picture_has_a_line_for_each_model_and_task(stored: Stored) -> None:
         assert picture.count(f"<title>{model}</title>") == 8
 
 
+@pytest.mark.slow
 def test_a_mean_curve_is_that_of_all_seeds(stored: Stored) -> None:
     own = [
         run.record.curve[-1].score
@@ -52,6 +53,7 @@ def test_a_mean_curve_is_that_of_all_seeds(stored: Stored) -> None:
     assert end == pytest.approx(fmean(own))
 
 
+@pytest.mark.slow
 def test_findings_hold_the_scores_of_the_arms(stored: Stored) -> None:
     """Each mean beside the records' own: final greedy scores, and Λ with the labels and without.
 
@@ -96,6 +98,7 @@ def test_check_names_a_page_whose_number_is_another(
     assert readme_figures.update(expected, check=True) == 0
 
 
+@pytest.mark.slow
 def test_a_page_without_a_place_for_findings_is_refused(stored: Stored, tmp_path: Path) -> None:
     page = tmp_path / "README.md"
     page.write_text("# crlbench\n")
@@ -108,6 +111,7 @@ def test_a_board_without_entries_is_refused(tmp_path: Path) -> None:
         readme_figures.load_board(tmp_path / "none")
 
 
+@pytest.mark.slow
 def test_seeds_on_different_grids_are_refused(stored: Stored) -> None:
     first = next(run for run in stored.runs if run.record.arm == "real")
     shorter = first.record.model_copy(update={"curve": first.record.curve[:-1]})
