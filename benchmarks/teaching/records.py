@@ -1,4 +1,4 @@
-"""The study's records: a file of lines for each start, whose cells are kept one by one.
+"""The study's records: a compressed file of lines for each start, whose cells are kept one by one.
 
 A line ``start`` says what the start model answers on a task, all other lines what one cell did.
 Answers are right or wrong, so vectors are bits as hexadecimal digits; counts of right draws are
@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 
 from crlbench.disk.names import RECORD_NAME
+from crlbench.disk.rowfiles import packed, unpacked
+from crlbench.disk.unpacking import BadArchive
 from crlbench.errors import ValidationError
 from crlbench.stats.measures import GREEDY, ID, PASS, PASS_SPLITS
 from crlbench.verdict.load import load_runs
@@ -79,7 +81,11 @@ def read_records(path: Path) -> StartRecords:
         ValidationError: a line is malformed (says which).
     """
     found = StartRecords({}, {})
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    try:
+        lines = unpacked(path.read_bytes()).decode("utf-8").splitlines() if path.exists() else []
+    except (BadArchive, UnicodeDecodeError) as error:
+        again = "Take the file from the repository again."
+        raise ValidationError(f"{path}: {error}. {again}") from None
     for number, line in enumerate(lines, start=1):
         try:
             row = json.loads(line)
@@ -103,7 +109,7 @@ def write_records(path: Path, records: StartRecords) -> None:
     text = "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows)
     path.parent.mkdir(parents=True, exist_ok=True)
     whole = path.with_suffix(".part")
-    whole.write_text(text, encoding="utf-8")
+    whole.write_bytes(packed(text.encode("utf-8")))
     whole.replace(path)
 
 

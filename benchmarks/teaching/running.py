@@ -50,7 +50,7 @@ class Study:
 
     def path(self, start: Start) -> Path:
         """The file of the records of a start."""
-        return self.records / f"{start.name}.jsonl"
+        return self.records / f"{start.name}.jsonl.zst"
 
     def read(self, start: Start) -> StartRecords:
         """The records of a start."""

@@ -18,6 +18,7 @@ from teaching.estimates import Contrast, contrast, learned, learned_new, passed
 from teaching.records import StartRecords, collect, read_records, write_records
 from teaching.running import Study
 
+from crlbench.disk.rowfiles import packed
 from crlbench.disk.toml import read_toml
 from crlbench.errors import Incomplete, UsageError, ValidationError
 from tests.benchmarks import teach_worlds as worlds
@@ -165,25 +166,28 @@ def test_records_are_read_as_they_were_written(
     eliciting: dict[Start, StartRecords], tmp_path: Path
 ) -> None:
     one = eliciting[Start(0.5, 2400)]
-    write_records(tmp_path / "one.jsonl", one)
-    again = read_records(tmp_path / "one.jsonl")
-    write_records(tmp_path / "two.jsonl", again)
-    assert (tmp_path / "one.jsonl").read_bytes() == (tmp_path / "two.jsonl").read_bytes()
+    write_records(tmp_path / "one.jsonl.zst", one)
+    again = read_records(tmp_path / "one.jsonl.zst")
+    write_records(tmp_path / "two.jsonl.zst", again)
+    assert (tmp_path / "one.jsonl.zst").read_bytes() == (tmp_path / "two.jsonl.zst").read_bytes()
     assert set(again.cells) == set(one.cells)
     key = ("chains", "real", 2)
     assert np.array_equal(again.cells[key].curve, one.cells[key].curve)
     assert np.array_equal(again.cells[key].passes["hard"], one.cells[key].passes["hard"])
-    (tmp_path / "one.jsonl").write_text('{"kind": "cell"}\n')
-    with pytest.raises(ValidationError, match=r"one.jsonl:1: no line of this study"):
-        read_records(tmp_path / "one.jsonl")
+    (tmp_path / "one.jsonl.zst").write_bytes(packed(b'{"kind": "cell"}\n'))
+    with pytest.raises(ValidationError, match=r"one.jsonl.zst:1: no line of this study"):
+        read_records(tmp_path / "one.jsonl.zst")
+    (tmp_path / "two.jsonl.zst").write_bytes(b"no archive")
+    with pytest.raises(ValidationError, match=r"two.jsonl.zst: .* Take the file"):
+        read_records(tmp_path / "two.jsonl.zst")
 
 
-def test_the_records_of_the_whole_study_have_at_most_5_mb(tmp_path: Path) -> None:
-    """A start at the size of the study, whose draws do not compress."""
+def test_the_records_of_the_whole_study_have_at_most_1_mb(tmp_path: Path) -> None:
+    """A start at the size of the study, whose draws are independent bits."""
     big = worlds.make(worlds.ELICITING)[Start(0.0, 1200)]
-    write_records(tmp_path / "one.jsonl", big)
+    write_records(tmp_path / "one.jsonl.zst", big)
     starts = len(DESIGN.noises) * len(DESIGN.moments)
-    assert starts * (tmp_path / "one.jsonl").stat().st_size < 5e6
+    assert starts * (tmp_path / "one.jsonl.zst").stat().st_size < 1e6
 
 
 class Runs:
