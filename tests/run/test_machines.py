@@ -125,8 +125,12 @@ def test_with_crlbench_home_nothing_else_is_needed(open_folder: Path, doubles: P
 @needs_setpriv
 @pytest.mark.slow
 def test_a_user_without_home_and_name_trains(open_folder: Path) -> None:
-    done = as_user(12345, "evaluate", "--model", "tiny-llama", "--smoke", "--tasks", "addition",
-                   "--jobs", "1", "--out", str(open_folder / "runs"))  # fmt: skip
+    """Bundled weights are unpacked into a place that the user names."""
+    command = ("evaluate", "--model", "tiny-llama", "--smoke", "--tasks", "addition", "--jobs", "1",
+               "--out", str(open_folder / "runs"))  # fmt: skip
+    refused = as_user(12345, *command)
+    assert refused.returncode == 6 and "or give it with --home" in refused.stderr, refused.stderr
+    done = as_user(12345, *command, "--home", str(open_folder / "home"))
     assert done.returncode == 0, done.stderr
 
 
