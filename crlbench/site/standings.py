@@ -156,6 +156,8 @@ class Standings:
     """Scores before and after training, sampled and greedy; empty where one is not known."""
     sharpening: tuple[str, str]
     """Greedy score before and after, and what that says of the gain; empty where not known."""
+    row: tuple[str, str]
+    """What a row is, of one and of several."""
     known_beyond: Sequence[str]
     """What rows of designs are about; empty under protocol CRL-1."""
     preview: Sequence[str]
@@ -194,6 +196,7 @@ def standings(stored: StoredBoard, recipe: str) -> Standings:
     start = describe_start(briefs, [values[name] for name in units], front.sign, what)
     decoding = describe_decoding(briefs, what)
     alike = correlations(stored.board, recipe)
+    row = ("design", "designs") if of_several(stored.board, recipe) else ("entry", "entries")
     beyond, shared = known_beyond(stored.board, recipe), _shared_reasons(panels[0])
     return Standings(
         stored=stored,
@@ -205,9 +208,8 @@ def standings(stored: StoredBoard, recipe: str) -> Standings:
         start=start,
         alike=alike,
         decoding=decoding,
-        sharpening=describe_sharpening(
-            briefs, "designs" if of_several(stored.board, recipe) else "entries"
-        ),
+        sharpening=describe_sharpening(briefs, row[1]),
+        row=row,
         known_beyond=beyond,
         preview=shared,
     )

@@ -82,18 +82,19 @@
     table.heads.forEach(({ cell }) => cell.removeAttribute("aria-sort"));
     head.cell.setAttribute("aria-sort", down ? "descending" : "ascending");
     table.more.hidden = room > 0 || all <= FEW;
-    table.more.textContent = `Show all ${all} entries`;
+    table.more.textContent = `Show all ${all} ${count.dataset.rows}`;
   }
 
   function say(some) {
     const all = facets.size;
-    const entries =
+    const { row, rows } = count.dataset;
+    const left =
       some === all
-        ? `${all} ${all === 1 ? "entry" : "entries"}`
+        ? `${all} ${all === 1 ? row : rows}`
         : !some
-          ? "No entry matches."
-          : `${some} of ${all} entries; tiers and ranks are those of the whole board`;
-    count.textContent = [range.fault(), entries].filter(Boolean).join(" ");
+          ? `No ${row} matches.`
+          : `${some} of ${all} ${rows}; tiers and ranks are those of the whole board`;
+    count.textContent = [range.fault(), left].filter(Boolean).join(" ");
     elsewhere.hidden = some > 0;
     elsewhere.href = `${elsewhere.dataset.models}?q=${encodeURIComponent(search.value.trim())}`;
     const set = filters.filter((select) => select.value).length + range.count();

@@ -282,6 +282,17 @@ def test_rows_open_and_nothing_hangs_over(visit: Visitor, site: Site, width: int
 
 
 @pytest.mark.browser
+def test_rows_are_counted_as_designs(visit: Visitor) -> None:
+    page = visit("index.html")
+    count = page.locator("[data-count]")
+    assert count.inner_text() == "3 designs"
+    page.get_by_label("Name").fill("qwen2")
+    assert count.inner_text() == "1 of 3 designs; tiers and ranks are those of the whole board"
+    page.get_by_label("Name").fill("nothing of that name")
+    assert count.inner_text() == "No design matches."
+
+
+@pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 768, 1280])
 def test_the_accessibility_checker_finds_nothing(
