@@ -129,8 +129,8 @@ def words(stored: Stored) -> str:
         f"   {number(first)} of the problems before training, and for {number(last)} after.\n"
         f"4. **Who learns fastest**: {who} "
         f"{decided} of {count(pairs, 'pair')} differ in Λ_new. Each "
-        f"taken alone, {beyond or 'none'} {'differs' if beyond < 2 else 'differ'} beyond these "
-        f"{count(len(stored.board.tasks), 'task')}.\n"
+        f"taken alone, {beyond or 'none'} {'is' if beyond < 2 else 'are'} shown to differ beyond "
+        f"these {count(len(stored.board.tasks), 'task')}.\n"
     )
 
 

@@ -287,15 +287,20 @@ def _slope(study: Study) -> float:
 
 
 def _on_the_mean(found: Components, tasks: int) -> str:
-    """How far designs and pretrainings move a mean over these tasks (exploratory)."""
-    design, again = (
-        found[whole].variance + found[by_task].variance / tasks
-        for whole, by_task in (
-            ("design", "design:task"), ("design:checkpoint", "design:checkpoint:task")
-        )
+    """How far designs and pretrainings move one task and the mean of these (exploratory)."""
+    (one, one_again), (design, again) = (
+        [
+            found[whole].variance + found[by_task].variance / count
+            for whole, by_task in (
+                ("design", "design:task"), ("design:checkpoint", "design:checkpoint:task")
+            )
+        ]
+        for count in (1, tasks)
     )
     return (
-        f"Exploratory: on the mean of {tasks} such tasks, designs differ by "
+        f"Exploratory: on one task, designs differ by {number(math.sqrt(one), FINE)} (sd) and "
+        f"pretrainings of one design by {number(math.sqrt(one_again), FINE)}. On the mean of "
+        f"{tasks} such tasks, designs differ by "
         f"{number(math.sqrt(design), FINE)} (sd) and pretrainings of one design by "
         f"{number(math.sqrt(again), FINE)}. So two single checkpoints of different designs differ "
         f"by {number(math.sqrt(2 * (design + again)), FINE)}, and "

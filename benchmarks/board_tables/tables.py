@@ -107,9 +107,9 @@ def status(stored: Stored) -> str:
     if not several:
         return f"**Complete: {have} designs** (one checkpoint each) on {tasks}."
     return (
-        f"**Complete: {have} designs** ({len(several)} with several checkpoints) on {tasks}. "
-        f"Tiers, pairs, Λ_new and Gen of a design, and their intervals, are over its checkpoints. "
-        f"Everything else, Stab among it, is of `{FIRST}`, which alone has all arms."
+        f"**Complete: {have} designs** ({len(several)} with several checkpoints that count) on "
+        f"{tasks}. Tiers, pairs, Λ_new and Gen of a design, and their intervals, are over its "
+        f"checkpoints. Everything else, Stab among it, is of `{FIRST}`, which alone has all arms."
     )
 
 
@@ -186,6 +186,8 @@ def efficiency(stored: Stored) -> str:
         "Strict: Λ_new on items that are right in at most one of 32 start draws, against Λ_new on "
         "all new items of the same tasks, and how many tasks have 64 such items. "
     )
+    if any(row.counted > 1 for row in _rows(stored, "efficiency")):
+        text = f"Columns from Λ on are of `{FIRST}` alone. {text}"
     return f"{table(heads, rows)}\n\n{text}{_scope(ranking)}{left_out(stored)}"
 
 

@@ -155,11 +155,11 @@ def spread(found: DesignSpread) -> Iterator[str]:
     what = "Pretraining" if "order" in parts else "Pretraining, all on one corpus order,"
     yield (
         f"{what} is {percent(found.share, 0)} of the variance between single checkpoints of "
-        f"different designs; the intervals allow {percent(found.share_low, 0)} to "
-        f"{percent(found.share_high, 0)}."
+        f"different designs, averaged over all similar tasks; the intervals allow "
+        f"{percent(found.share_low, 0)} to {percent(found.share_high, 0)}."
     )
     yield (
-        f"Two checkpoints of one design differ by {number(again * math.sqrt(2))} (sd), of two "
+        f"Two checkpoints of one design differ so by {number(again * math.sqrt(2))} (sd), of two "
         f"designs by {number(math.hypot(again, between) * math.sqrt(2))}."
     )
     yield (

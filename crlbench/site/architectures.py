@@ -238,7 +238,7 @@ def _answer_of_rows(axis_ranking: AxisRanking) -> tuple[str, str]:
     leader = designs.row(ranking.anchors[0]).display_name
     if design_standings.uncompared(designs):
         return how.capitalize(), sure
-    if how == wording.all_tie(len(ranking.standings)):
+    if 1 + len(ranking.beside_leader()[0]) == len(ranking.standings):
         return how, f"Highest: {leader}. {sure}"
     return leader, sure
 

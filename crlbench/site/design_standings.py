@@ -20,6 +20,8 @@ from crlbench.verdict.ranking import AxisRanking
 
 UNCOMPARED = "not compared"
 """In place of a tie, where no difference is known."""
+NO_LEADER = "None clearly ahead"
+"""In place of a tie, where pairs differ, but none by the least difference that counts."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,8 @@ def answer(axis_ranking: AxisRanking) -> tuple[str, str]:
         alone = f"Every other ranked {what} is worse by more than {margin} on these tasks."
         return "alone ahead on these tasks", alone
     if 1 + len(close) == len(ranking.standings):
-        return wording.all_tie(1 + len(close)), _tie(designs, what, margin)
+        tie = NO_LEADER if decided_pairs(designs) else wording.all_tie(1 + len(close))
+        return tie, _tie(designs, what, margin)
     said = (
         "It has the highest estimate on these tasks. Not shown to be worse by more than "
         f"{margin}: {wording.listed(close, 4)}."
@@ -115,13 +118,18 @@ def _tie(designs: AxisDesigns, what: str, margin: str) -> str:
     values = [row.score.value for row in designs.rows if row.score.value is not None]
     if max(values, default=MARGIN) < MARGIN:
         return f"Every score is below {margin}, the least difference that counts."
-    decided = sum(pair.call in ("better", "worse") for pair in designs.pairs)
+    decided = decided_pairs(designs)
     if not decided:
         return f"No {what} is shown to be worse than the highest by more than {margin}."
     return (
         f"{decided} of {wording.count(len(designs.pairs), 'pair')} differ, but none is shown to be "
         f"worse than the highest by {margin}, the least difference that counts."
     )
+
+
+def decided_pairs(designs: AxisDesigns) -> int:
+    """How many pairs have a verdict better or worse."""
+    return sum(pair.call in ("better", "worse") for pair in designs.pairs)
 
 
 def of_designs(designs: AxisDesigns) -> str:
@@ -135,8 +143,14 @@ def of_designs(designs: AxisDesigns) -> str:
     several = str(counts[0]) if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
     over = f"over {several} pretrained checkpoints"
     if narrow := sorted({row.about for row in rows} - {THE_DESIGN}):
-        return f"Verdicts are about {wording.listed(narrow, 4)}, {over}, and not about designs."
-    return f"Verdicts are about designs, each {over}."
+        said = f"Verdicts are about {wording.listed(narrow, 4)}, {over}, and not about designs."
+    else:
+        said = f"Verdicts are about designs, each {over}."
+    aside = [row.display_name for row in designs.rows if designs.is_aside(row)]
+    if aside:
+        counts, has = ("counts", "has") if len(aside) == 1 else ("count", "have")
+        said += f" {wording.listed(aside, 4)} {counts} with one checkpoint and {has} no rank."
+    return said
 
 
 def uncompared(designs: AxisDesigns) -> bool:

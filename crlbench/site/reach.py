@@ -60,8 +60,8 @@ def describe_start(
     evidence = f"rank correlation {wording.number(rho, 2)} over {len(pairs)} {rows}"
     if rho > 0 and _excludes_zero(rho, len(pairs)):
         return (
-            f"What a model can do before is what it gets: {rows} with a higher greedy score "
-            f"before training have a higher {sign} ({evidence})."
+            f"{rows.capitalize()} with a higher greedy score before training have a higher {sign} "
+            f"({evidence})."
         )
     return f"The greedy score before training is not shown to order {sign} ({evidence})."
 

@@ -191,9 +191,10 @@ def standings(stored: StoredBoard, recipe: str) -> Standings:
     values = {
         row.name: row.score.value
         for row in chain(front.rows, front.unranked, front.incomplete)
+        if not (row.opened and row.opened.alone and of_several(stored.board, recipe))
     }
     what = "entries" if axis_designs(stored.board, recipe, AXES[0]) is None else "designs"
-    start = describe_start(briefs, [values[name] for name in units], front.sign, what)
+    start = describe_start(briefs, [values.get(name) for name in units], front.sign, what)
     decoding = describe_decoding(briefs, what)
     alike = correlations(stored.board, recipe)
     row = ("design", "designs") if of_several(stored.board, recipe) else ("entry", "entries")

@@ -351,11 +351,17 @@ def correlate_axes(
     """Spearman's correlation of every pair of axes over the entries of a recipe.
 
     Args:
-        rankings: of the recipe by axis. Where they have rows of designs, these are correlated.
+        rankings: of the recipe by axis. Where they have rows of designs, these are correlated; a
+            row of one checkpoint stands for none.
     """
-    rows = {axis: one.designs.rows for axis, one in (rankings or {}).items() if one.designs}
-    if rows:
-        return correlations({a: [row.score.value for row in of] for a, of in rows.items()})
+    designs = {axis: one.designs for axis, one in (rankings or {}).items() if one.designs}
+    if designs:
+        return correlations(
+            {
+                axis: [None if one.is_aside(row) else row.score.value for row in one.rows]
+                for axis, one in designs.items()
+            }
+        )
     return correlations({axis: [entry.axes[axis].value for entry in entries] for axis in AXES})
 
 

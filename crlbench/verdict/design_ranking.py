@@ -81,6 +81,10 @@ class AxisDesigns:
         """
         return {row.name: row for row in self.rows}[name]
 
+    def is_aside(self, row: DesignRow) -> bool:
+        """Whether a row is one checkpoint where designs are ranked, so that it is no design."""
+        return self.kind == "designs" and row.alone
+
 
 @dataclass(frozen=True)
 class DesignRanking:

@@ -83,7 +83,9 @@ def test_a_board_with_fewer_designs_says_what_is_missing(stored: Stored) -> None
     assert "tiny2-granite-hybrid" in text and "tiny2-llama" not in text
     whole = Stored(stored.board, stored.runs, tuple(SLOPES))
     text = block("status", whole)
-    assert text.startswith("**Complete: 3 designs** (2 with several checkpoints) on 4 tasks.")
+    assert text.startswith(
+        "**Complete: 3 designs** (2 with several checkpoints that count) on 4 tasks."
+    )
     assert text.endswith("Everything else, Stab among it, is of `i0o0`, which alone has all arms.")
 
 
@@ -279,13 +281,17 @@ def test_the_spread_of_a_mean_is_that_of_its_parts() -> None:
     study = simulated(design=0.2, checkpoint=0.1, mixed=0.1)
     found = study.components(pretraining.TOGETHER)
     tasks = len(study.tasks)
-    design, again = (
-        found[whole].variance + found[f"{whole}:task"].variance / tasks
-        for whole in ("design", "design:checkpoint")
+    (one, one_again), (design, again) = (
+        [
+            found[whole].variance + found[f"{whole}:task"].variance / count
+            for whole in ("design", "design:checkpoint")
+        ]
+        for count in (1, tasks)
     )
     (line,) = [x for x in pretraining.page(study).splitlines() if x.startswith("Exploratory")]
     assert numbers(line) == pytest.approx(
-        [design**0.5, again**0.5, (2 * design + 2 * again) ** 0.5], abs=0.001
+        [one**0.5, one_again**0.5, design**0.5, again**0.5, (2 * design + 2 * again) ** 0.5],
+        abs=0.001,
     )
     assert f"and {100 * again / (design + again):.0f}\u00a0% of that variance" in line
 

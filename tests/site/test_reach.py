@@ -54,7 +54,7 @@ def scores_of(entry: Any) -> Any:
 
 def test_where_the_start_orders_the_gain_the_board_says_so():
     said = say_of_start(GREEDY, LAM)
-    assert said.startswith("What a model can do before is what it gets")
+    assert said.startswith("Entries with a higher greedy score before training have a higher")
     assert "0.93 over 11 entries" in said
 
 
@@ -141,7 +141,7 @@ def test_what_the_results_of_the_first_version_bear(tmp_path: Path):
     site = read_site(tmp_path / "results", Catalog())
     (front,) = [page for page in whole(home.pages(site)) if page.path == "index.html"]
     text = html(site, front)
-    assert "What a model can do before is what it gets" in text
+    assert "with a higher greedy score before training have a higher" in text
     assert "0.79 and 0.80" in text and "0.40 before it and 0.72 after" in text
     assert not [claim for claim in UNSUPPORTED if claim in text.lower()]
     panels = {panel.axis: panel for panel in standings(site.boards[0], "ppo").panels}

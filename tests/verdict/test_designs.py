@@ -391,7 +391,8 @@ def test_components_are_those_of_the_table_of_runs(folder: Path, board: Board) -
 
 @pytest.mark.slow
 def test_the_axes_are_correlated_over_rows(board: Board) -> None:
-    assert {pair.n for pair in board.correlations["ppo"]} == {len(DESIGNS)}
+    """The design of one checkpoint is no row of the others."""
+    assert {pair.n for pair in board.correlations["ppo"]} == {len(DESIGNS) - 1}
 
 
 def test_boards_of_the_first_protocol_have_no_rows_of_designs(tmp_path: Path) -> None:
