@@ -319,7 +319,12 @@ def _score(stored: StoredBoard, entry: Entry, axis: Axis) -> dict[str, Any]:
         "sign": score.sign,
         "value": score.value,
         "interval": score.interval,
-        "place": place(entry, stored.board, axis)[0],
+        # Of a checkpoint without a value the reason says more than that it is a preview.
+        "place": (
+            f"No value: {score.reason.removesuffix('.')}."
+            if score.value is None and score.reason and not entry.ranks
+            else place(entry, stored.board, axis)[0]
+        ),
     }
 
 
