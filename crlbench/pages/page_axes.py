@@ -68,7 +68,7 @@ def place(entry: Entry, board: Board, axis: Axis) -> list[str]:
     if designs is not None and designs.kind == "designs":
         score = words.estimate(designs.row(name).score)
         sentences[0] = f"Its design: {score}, {sentences[0][:1].lower()}{sentences[0][1:]}"
-    if axis_ranking.survival is not None:
+    if axis_ranking.survival is not None and len(ranking.anchors) > 1:
         share = wording.percent(axis_ranking.survival.get(name), 0)
         sentences.append(f"Stays in its tier under {share} of {REWEIGHTINGS:,} other weightings.")
     return sentences
@@ -114,9 +114,9 @@ def _leader_words(name: str, axis_ranking: AxisRanking, board: Board) -> list[st
     if leader is None or leader.model != name:
         return []
     if leader.shrunken is None:
-        return [f"Ranked first, not corrected for having been picked: {leader.reason}."]
+        return [f"Highest estimate, not corrected for having been picked: {leader.reason}."]
     corrected = words.measured(leader.shrunken, _score(name, axis_ranking, board).interval)
-    return [f"Ranked first; corrected for having been picked, {corrected}."]
+    return [f"Highest estimate; corrected for having been picked, {corrected}."]
 
 
 def rankings(board: Board, anchors: dict[str, str]) -> list[dict[str, Any]]:
