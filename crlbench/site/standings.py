@@ -188,16 +188,18 @@ def standings(stored: StoredBoard, recipe: str) -> Standings:
     every_column = tuple(chain.from_iterable(columns.values()))
     briefs = [merge_briefs([stored.brief(entry) for entry in unit]) for unit in units.values()]
     front = panels[0]
+    several = of_several(stored.board, recipe)
     values = {
         row.name: row.score.value
         for row in chain(front.rows, front.unranked, front.incomplete)
-        if not (row.opened and row.opened.alone and of_several(stored.board, recipe))
+        # One checkpoint is no design.
+        if not (several and row.opened and row.opened.alone)
     }
     what = "entries" if axis_designs(stored.board, recipe, AXES[0]) is None else "designs"
     start = describe_start(briefs, [values.get(name) for name in units], front.sign, what)
     decoding = describe_decoding(briefs, what)
     alike = correlations(stored.board, recipe)
-    row = ("design", "designs") if of_several(stored.board, recipe) else ("entry", "entries")
+    row = ("design", "designs") if several else ("entry", "entries")
     beyond, shared = known_beyond(stored.board, recipe), _shared_reasons(panels[0])
     return Standings(
         stored=stored,

@@ -15,11 +15,13 @@ import pytest
 from crlbench.base import wording
 from crlbench.catalog.find import Catalog
 from crlbench.pages import words
+from crlbench.pages.page_axes import _unplaced
 from crlbench.site import architectures
 from crlbench.site import models as models_module
 from crlbench.site.article import nearest
 from crlbench.site.build import build, write
 from crlbench.site.cache import Cache
+from crlbench.site.design_standings import of_designs
 from crlbench.site.designs import has_designs
 from crlbench.site.effects import design_effect
 from crlbench.site.pages import designs_path, whole
@@ -82,6 +84,24 @@ def test_a_row_of_the_board_is_a_design(site: Site, files: dict[str, bytes]) -> 
             assert f"{one.runs} runs" in text
     assert "which says nothing of its design, and has no tier" in text
     assert "false-discovery rate of 5" in text and "Ranks over other tasks" in text
+
+
+def test_a_design_without_a_rank_is_named_with_the_reason(site: Site) -> None:
+    (stored,) = site.boards
+    found = stored.board.rankings["ppo"]["efficiency"]
+    said = of_designs(found.designs)
+    assert said.endswith("Tiny Gemma counts with one checkpoint and has no rank.")
+    row = found.designs.row("tiny-llama/ppo")
+    first, *others = row.checkpoints
+    saturated = [replace(one, counts=False, why="saturated.") for one in others]
+    alone = replace(row, checkpoints=(first, *saturated), counted=1)
+    rows = tuple(alone if one is row else one for one in found.designs.rows)
+    entry = next(one for one in stored.board.entries if one.name == first.entry)
+    said = _unplaced(entry, replace(found, designs=replace(found.designs, rows=rows)))
+    assert said == (
+        "No rank among designs: only i0o0 of 3 checkpoints counts. i1o1: saturated. "
+        "i2o2: saturated."
+    )
 
 
 def test_the_page_of_designs_says_how_much_is_pretraining(

@@ -79,13 +79,15 @@ def test_a_tie_of_all_says_how_many_pairs_differ(board: StoredBoard) -> None:
     ranking = replace(found.ranking, standings=tuple(tied), anchors=found.ranking.anchors[:1])
     differing = sum(pair.call in ("better", "worse") for pair in designs.pairs)
     assert 0 < differing <= len(designs.pairs)
-    _, sentence = answer(replace(found, ranking=ranking))
+    claim, sentence = answer(replace(found, ranking=ranking))
+    assert claim == "None clearly ahead"
     assert sentence.startswith(f"{differing} of {len(designs.pairs)} pair")
     assert "none is shown to be worse than the highest by 0.05" in sentence
     alike = [replace(pair, call="undecided") for pair in designs.pairs]
-    _, sentence = answer(
+    claim, sentence = answer(
         replace(found, ranking=ranking, designs=replace(designs, pairs=tuple(alike)))
     )
+    assert claim == f"All {len(tied)} tie"
     assert sentence == "No checkpoint is shown to be worse than the highest by more than 0.05."
 
 
