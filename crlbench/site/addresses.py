@@ -49,7 +49,7 @@ def feed(site: Site) -> bytes:
     for change in changes(site):
         stored, entry = change["stored"], change["entry"]
         item = ElementTree.SubElement(root, "entry")
-        title = f"{entry.display_name} with {entry.recipe} on {stored.label}"
+        title = f"{entry.full_name} with {entry.recipe} on {stored.label}"
         _text(item, "title", wording.clean(title))
         _text(item, "id", TAG + quote(f"{stored.id}/{entry.name}", safe="/@"))
         _text(item, "updated", change["date"])

@@ -79,6 +79,8 @@ class Exhibit:
     recipe: str
     tasks: tuple[str, ...]
     designs: tuple[Learner, ...]
+    with_others: bool
+    """Whether models of other zoos stand on the board too."""
     of_designs: bool
     """Whether sample efficiency compares designs over several checkpoints each."""
     scope: str
@@ -135,6 +137,7 @@ def _make_exhibit(zoo: Zoo, stored: StoredBoard, recipe: str) -> Exhibit:
         recipe=recipe,
         tasks=board.tasks,
         designs=tuple(learners[one.slug] for one in zoo.designs),
+        with_others=len(of_designs) < len(stored.entries(recipe)),
         of_designs=_is_of_designs(rankings["efficiency"]),
         scope=" ".join(_scope(rankings, board.signs)),
         answers=tuple(
@@ -250,7 +253,7 @@ def _contrasts(
     rankings: Mapping[Axis, AxisRanking],
 ) -> Iterator[Contrast]:
     designs = [learners[one.slug] for one in zoo.designs]
-    middle = _reference(stored, designs)
+    middle = _reference(stored, designs, rankings["efficiency"])
     if middle is None:
         return
     several = _is_of_designs(rankings["efficiency"])
@@ -289,12 +292,23 @@ def _contrasts(
         )
 
 
-def _reference(stored: StoredBoard, designs: Sequence[Learner]) -> Learner | None:
-    """The model that the track names as its reference, else the first that was run."""
+def _reference(
+    stored: StoredBoard, designs: Sequence[Learner], efficiency: AxisRanking
+) -> Learner | None:
+    """The model that the track names as its reference, else the one that leads on sample
+    efficiency, else the first that was run."""
     ran = [one for one in designs if one.entry is not None]
     track = known_track(stored.board.track, stored.board.track_version)
     reference = track.reference.model if track is not None and track.reference is not None else ""
-    return next((one for one in ran if one.entry.model == reference), next(iter(ran), None))
+    named = [one for one in ran if one.entry.model == reference]
+    leading = [one for one in ran if _leads(efficiency, one.entry)]
+    return next(iter((*named, *leading, *ran)), None)
+
+
+def _leads(axis_ranking: AxisRanking, entry: Entry) -> bool:
+    """Whether the row of an entry is the first of the best tier."""
+    row = row_of(axis_ranking, entry)
+    return (entry.name if row is None else row.name) in axis_ranking.ranking.anchors[:1]
 
 
 def _contrast(

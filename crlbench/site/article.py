@@ -36,7 +36,7 @@ NEAREST = 2
 def entry_page(content: Mapping[str, Any]) -> Page:
     """The page of an entry, from its :func:`article`."""
     entry, stored = content["entry"], content["stored"]
-    about = f"{entry.display_name} with {entry.recipe} on {stored.label}"
+    about = f"{entry.full_name} with {entry.recipe} on {stored.label}"
     return Page(
         path=entry_path(stored.id, entry.model, entry.recipe),
         template="entry.html.j2",

@@ -8,6 +8,7 @@ from statistics import fmean
 from crlbench.base import wording
 from crlbench.pages.table import Cell, Column
 from crlbench.site.costs import cost_words
+from crlbench.site.design_standings import in_the_mean
 from crlbench.site.facets import Facets, model_size, parameters
 from crlbench.site.reach import DECODED, mean_scores
 from crlbench.site.source import StoredBoard
@@ -76,13 +77,14 @@ OPTIONAL = ("whole", "taught")
 
 
 def make_cells(stored: StoredBoard, unit: Sequence[Entry], entry_facets: Facets) -> Cells:
-    """The cells of a row. Of several checkpoints, numbers are means over those that have one, and
-    failures add up."""
+    """The cells of a row. Of several checkpoints, numbers are means over those of its score that
+    have one, and failures of all add up."""
     entry, subject = unit[0], stored.by_entry[unit[0].name][0].subject
     failures = sum(len(one.failed) + len(one.vanished) for one in unit)
-    rows = [_scores(stored, one) for one in unit]
+    counted = in_the_mean(stored.board, unit)
+    rows = [_scores(stored, one) for one in counted]
     scores = {key: _mean([row[key] for row in rows]) for key in rows[0]}
-    briefs = [stored.brief(one) for one in unit]
+    briefs = [stored.brief(one) for one in counted]
     ends = {key: mean_scores(briefs, split) for key, split in DECODED.items()}
     cost = {key: _mean([brief["cost"][key] for brief in briefs]) for key in COSTS}
     texts = {
@@ -94,7 +96,7 @@ def make_cells(stored: StoredBoard, unit: Sequence[Entry], entry_facets: Facets)
     fewest, most = min(one.n for one in unit), max(one.n for one in unit)
     seeds = str(fewest) if fewest == most else f"{fewest} to {most}"
     return {
-        **{key: Cell(_told(value, key, rows, unit), value) for key, value in scores.items()},
+        **{key: Cell(_told(value, key, rows, counted), value) for key, value in scores.items()},
         **{key: Cell(_arrow(pair), pair and pair[1]) for key, pair in ends.items()},
         **{key: Cell(text, text) for key, text in texts.items()},
         "cost": Cell(cost_words(cost), cost["seconds"]),

@@ -45,7 +45,7 @@ def cite_result(stored: StoredBoard, entry: Entry, url: str = "") -> Citation:
     Args:
         url: of the site, with a slash at its end; empty where it is not known.
     """
-    title = f"{entry.display_name} with {entry.recipe} on {stored.label}"
+    title = f"{entry.full_name} with {entry.recipe} on {stored.label}"
     day = stored.dates[entry.name][:10]
     submitter = stored.submitters[entry.name]
     parts = [f"Result {entry.name} of board {stored.id}"]

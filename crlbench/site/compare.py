@@ -16,6 +16,7 @@ from crlbench.site.source import Site, StoredBoard
 from crlbench.verdict.axes import AXES, AXIS_WORDS, Axis, AxisScore
 from crlbench.verdict.design_pairs import DesignPair
 from crlbench.verdict.design_ranking import AxisDesigns
+from crlbench.verdict.design_rows import DesignRow
 from crlbench.verdict.entry import Entry
 from crlbench.verdict.pairs import Call
 from crlbench.verdict.ranking import AxisRanking
@@ -150,12 +151,12 @@ def _matrix(stored: StoredBoard, recipe: str, axis: Axis, pairs: Pairs) -> Matri
     for standing in ranking.by_estimate():
         entry = known[standing.model]
         cells = tuple(_cell(axis, leader, entry, pairs) for leader in leaders)
-        rows.append(Row(entry, entry.display_name, entry.axes[axis], standing.tier, cells))
+        rows.append(Row(entry, entry.full_name, entry.axes[axis], standing.tier, cells))
     return Matrix(
         axis=axis,
         sign=stored.board.signs[axis],
         title=AXIS_WORDS[axis].capitalize(),
-        leaders=tuple(leader.display_name for leader in leaders),
+        leaders=tuple(leader.full_name for leader in leaders),
         rows=tuple(rows),
         tiers=len(ranking.anchors),
     )
@@ -168,20 +169,29 @@ def _matrix_of_designs(
     known = {entry.name: entry for entry in stored.entries(recipe)}
     pairs = {(pair.first, pair.second): pair for pair in designs.pairs}
     leaders = ranking.anchors[:LEADERS]
+    of_rows = {row.name: known[_first_that_counts(row)] for row in designs.rows}
+    labels = {
+        row.name: of_rows[row.name].full_name if row.alone else row.display_name
+        for row in designs.rows
+    }
     rows = []
     for standing in ranking.by_estimate():
         name, row = standing.model, designs.row(standing.model)
         cells = tuple(_cell_of_designs(pairs, leader, name) for leader in leaders)
-        entry = known[ranking.first_member(name)]
-        rows.append(Row(entry, row.display_name, row.score, standing.tier, cells))
+        rows.append(Row(of_rows[name], labels[name], row.score, standing.tier, cells))
     return Matrix(
         axis=designs.axis,
         sign=stored.board.signs[designs.axis],
         title=AXIS_WORDS[designs.axis].capitalize(),
-        leaders=tuple(designs.row(leader).display_name for leader in leaders),
+        leaders=tuple(labels[leader] for leader in leaders),
         rows=tuple(rows),
         tiers=len(ranking.anchors),
     )
+
+
+def _first_that_counts(row: DesignRow) -> str:
+    """The first entry in the mean of a row, or of all its entries where none is."""
+    return max(row.checkpoints, key=lambda one: one.counts).entry
 
 
 def _cell_of_designs(pairs: Mapping[Names, DesignPair], leader: str, name: str) -> Cell:

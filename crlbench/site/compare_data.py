@@ -58,7 +58,7 @@ def _index(site: Site) -> bytes:
             "key": f"{stored.id}/{entry.name}",
             "board": stored.id,
             "name": entry.name,
-            "display_name": visible(entry.display_name, 60),
+            "display_name": visible(entry.full_name, 60),
             "recipe": entry.recipe,
             "page": quote(entry_path(stored.id, entry.model, entry.recipe), safe="/@"),
             "data": quote(entry_data_path(stored.id, entry.model, entry.recipe), safe="/@"),

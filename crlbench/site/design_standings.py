@@ -79,6 +79,14 @@ def row_of(axis_ranking: AxisRanking, entry: Entry) -> DesignRow | None:
     return next((row for row in rows if entry.name in {c.entry for c in row.checkpoints}), None)
 
 
+def in_the_mean(board: Board, unit: Sequence[Entry]) -> Sequence[Entry]:
+    """Those entries of a row that its score of sample efficiency is made of; all of them where it
+    is made of none, and under protocol CRL-1."""
+    row = row_of(board.rankings[unit[0].recipe][AXES[0]], unit[0])
+    names = set() if row is None else {one.entry for one in row.checkpoints if one.counts}
+    return [entry for entry in unit if entry.name in names] or unit
+
+
 def of_several(board: Board, recipe: str) -> bool:
     """Whether sample efficiency ranks designs over several checkpoints each."""
     designs = axis_designs(board, recipe, AXES[0])

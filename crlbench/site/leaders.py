@@ -165,7 +165,7 @@ def _leader(members: Sequence[Member]) -> dict[str, Any]:
         "title": stored.label,
         "slug": stored.by_entry[entry.name][0].subject.slug,
         "name": first.name,
-        "chip": _chip(first, len(tied), len(members)),
+        "chip": _chip(first, len(tied), len(ranked), len(members)),
         "ranked": bool(ranked),
         "score": f"{first.score.sign} {words.estimate(first.score)}".strip(),
         "lines": [*_unranked(ranked, previews), *_beyond(stored, entry), *_lines(first)],
@@ -186,13 +186,14 @@ def _unranked(ranked: Sequence[Member], previews: Sequence[Member]) -> Iterator[
         yield f"{of}: not a rank, and no choice between models."
 
 
-def _chip(first: Member, tied: int, members: int) -> str:
+def _chip(first: Member, tied: int, ranked: int, members: int) -> str:
     if first.tier is None:
         return words.STANDINGS[first.entry.standing]
     designs = axis_designs(first.stored.board, first.entry.recipe, AXES[0])
     if designs is not None and uncompared(designs):
         return UNCOMPARED
-    return f"tie of {tied} of {members}" if tied > 1 else f"first of {members}"
+    of = f"{ranked} ranked" if ranked < members else str(members)
+    return f"tie of {tied} of {of}" if tied > 1 else f"first of {of}"
 
 
 def _beyond(stored: StoredBoard, entry: Entry) -> Iterator[str]:

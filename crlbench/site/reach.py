@@ -96,7 +96,7 @@ def describe_other_tasks(
         Empty where nobody is behind, or no difference has an interval over tasks.
     """
     compare = (pairs or Pairs()).compare
-    effects = {e.display_name: compare(leader, e).axes[axis].effect for e in behind}
+    effects = {e.full_name: compare(leader, e).axes[axis].effect for e in behind}
     wider = {name: effect and effect.wider for name, effect in effects.items()}
     if not any(interval is not None for interval in wider.values()):
         return ""

@@ -231,7 +231,7 @@ def techniques_of(family: Family) -> Techniques:
     verdicts = sum(len(row.cells) for group in groups for row in group.rows)
     return Techniques(
         stored=stored,
-        models={e.model: e.display_name for e in everyone if e.model in names},
+        models={e.model: e.full_name for e in everyone if e.model in names},
         slugs={e.model: model_slug(e.model) for e in everyone},
         groups=groups,
         answers=tuple(_answer(axis, stored.board.signs[axis], groups) for axis in AXES)
@@ -338,7 +338,7 @@ def _helpful(axis: Axis, groups: Sequence[Group]) -> tuple[tuple[str, str, str],
     helpful = []
     for base, row in ((group.base, row) for group in groups for row in group.rows):
         models = [
-            cell.entry.display_name
+            cell.entry.full_name
             for cell in row.cells.values()
             if cell.effects and cell.effects[axis].call == "better"
         ]

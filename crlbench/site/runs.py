@@ -68,7 +68,7 @@ def entry_pages(stored: StoredBoard, entry: Entry) -> Iterator[Page]:
 
 
 def _page(stored: StoredBoard, entry: Entry, task: str) -> Page:
-    about = f"{entry.display_name} with {entry.recipe} on {task}"
+    about = f"{entry.full_name} with {entry.recipe} on {task}"
     return Page(
         path=run_path(stored.id, entry.model, entry.recipe, task),
         template="run.html.j2",

@@ -68,7 +68,7 @@ def entry_parts(stored: StoredBoard, entry: Entry) -> Iterator[Page | File]:
     shown, left_out = collect(stored, entry)
     if not shown:
         return
-    about = f"{entry.display_name} with {entry.recipe} on {stored.label}"
+    about = f"{entry.full_name} with {entry.recipe} on {stored.label}"
     yield Page(
         path=samples_path(stored.id, entry.model, entry.recipe),
         template="samples.html.j2",

@@ -196,12 +196,13 @@ class StoredBoard:
         return tuple(sorted(sizes, key=lambda recipe: (-sizes[recipe], recipe)))
 
     def entries(self, recipe: str) -> tuple[Entry, ...]:
+        """By name of the model, then by label of its checkpoint."""
         return self._by_recipe.get(recipe, ())
 
     @cached_property
     def _by_recipe(self) -> dict[str, tuple[Entry, ...]]:
         found: dict[str, list[Entry]] = {}
-        for entry in self.board.entries:
+        for entry in sorted(self.board.entries, key=lambda one: (one.slug, one.checkpoint or "")):
             found.setdefault(entry.recipe, []).append(entry)
         return {recipe: tuple(entries) for recipe, entries in found.items()}
 

@@ -111,7 +111,7 @@ def _lab(stored: StoredBoard, recipe: str) -> Lab | None:
     """The entries by tier, then by name; None where nothing can be said of any."""
     labs = [(entry, stored.brief(entry)["lab"]) for entry in stored.entries(recipe)]
     rows = [_row(stored, entry, lab) for entry, lab in labs if lab is not None]
-    rows.sort(key=lambda row: (row.tier is None, row.tier or 0, row.name))
+    rows.sort(key=lambda row: (row.tier is None, row.tier or 0))
     return Lab(stored, recipe, tuple(rows)) if rows else None
 
 
@@ -120,13 +120,13 @@ def _row(stored: StoredBoard, entry: Entry, lab: dict[str, Any]) -> Row:
     failures = _failures(stored, entry)
     return Row(
         name=entry.name,
-        model=entry.display_name,
+        model=entry.full_name,
         slug=model_slug(entry.model),
         tier=None if standing is None else standing.tier,
         score=entry.axes["stability"],
         shares={label: lab["shares"][label] for label, _ in _parts(stored)},
         drawdown=lab["drawdown"],
-        figure=Markup(ends_strip(f"Ends of the seeds of {entry.display_name}", lab["ends"])),
+        figure=Markup(ends_strip(f"Ends of the seeds of {entry.full_name}", lab["ends"])),
         failures=failures,
         runs=lab["runs"],
         failing="" if stored.board.rules.stressed else _failing(lab, failures),

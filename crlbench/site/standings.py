@@ -24,6 +24,7 @@ from crlbench.site.design_standings import (
     answer,
     axis_designs,
     elsewhere,
+    in_the_mean,
     known_beyond,
     lines,
     of_designs,
@@ -186,7 +187,8 @@ def standings(stored: StoredBoard, recipe: str) -> Standings:
     panels = tuple(_panel(stored, recipe, axis, units, profiles, columns) for axis in AXES)
     labels = [(column.title, text) for column, text in common.items()]
     every_column = tuple(chain.from_iterable(columns.values()))
-    briefs = [merge_briefs([stored.brief(entry) for entry in unit]) for unit in units.values()]
+    counted = [in_the_mean(stored.board, unit) for unit in units.values()]
+    briefs = [merge_briefs([stored.brief(entry) for entry in unit]) for unit in counted]
     front = panels[0]
     several = of_several(stored.board, recipe)
     values = {
@@ -435,7 +437,7 @@ def _row(
         flags=tuple(_flags(unit, axis)),
         score=score,
         figure=Markup("" if x is None else figures.score_row(label, score, x, tier == 1)),
-        curve=_curve(stored, unit) if axis == AXES[0] else Markup(),
+        curve=_curve(stored, in_the_mean(stored.board, unit)) if axis == AXES[0] else Markup(),
         facets=profile.facets,
         cells=profile.cells,
         opened=None if designs is None or of_designs is None else opened(of_designs, designs),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from crlbench.base import wording
 from crlbench.base.forms import form_of
 from crlbench.disk.hashing import digest
 from crlbench.disk.parcels import BadParcel, packed, plain_value, unpacked
@@ -186,7 +187,7 @@ def _matrices(stored: StoredBoard, recipe: str) -> tuple[Matrix, ...]:
             tables_of_entries.append((entry, table))
         stored.forget(entry)
     single = [
-        _matrix(entry.model, entry.display_name, model_slug(entry.model), [table])
+        _matrix(entry.model, entry.full_name, model_slug(entry.model), [table])
         for entry, table in tables_of_entries
     ]
     # Of a design one checkpoint, so that none counts more than once.
@@ -212,6 +213,9 @@ def _matrix(key: str, name: str, slug: str, tables: Sequence[Transfers]) -> Matr
 
 def _finding(rows: Sequence[tuple[str, tuple[Cell, ...]]]) -> str:
     others = [c for _, cells in rows for c in cells if not c.own and c.lam.value is not None]
+    if others and not any(cell.lam.interval for cell in others):
+        seeds = wording.count(max(cell.lam.n for cell in others), "seed")
+        return f"From {seeds} no interval is made, so no pair of tasks is said to help or to hurt."
     helps, hurts = (sum(cell.sign == sign for cell in others) for sign in "▲▼")
     return (
         f"Of {len(others)} pairs of different tasks, {helps} {'helps' if helps == 1 else 'help'} "

@@ -84,9 +84,7 @@ class Group:
     @property
     def display_name(self) -> str:
         """Name of the design for people."""
-        first = self.entries[0]
-        label = "" if first.checkpoint is None else f" {first.checkpoint}"
-        return first.display_name.removesuffix(label)
+        return self.entries[0].design_name
 
     @property
     def whole(self) -> tuple[Entry, ...]:

@@ -166,6 +166,17 @@ class Entry:
         return self.model.partition("@")[0]
 
     @property
+    def design_name(self) -> str:
+        """Name for people of the design: without the label of the checkpoint."""
+        label = "" if self.checkpoint is None else f" {self.checkpoint}"
+        return self.display_name.removesuffix(label)
+
+    @property
+    def full_name(self) -> str:
+        """Name for people of this pretraining: with the label of the checkpoint, if it has one."""
+        return " ".join(filter(None, (self.design_name, self.checkpoint)))
+
+    @property
     def ranks(self) -> bool:
         """Whether the entry takes part in a ranking."""
         return self.standing in ("provisional", "ranked")

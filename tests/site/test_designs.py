@@ -16,15 +16,15 @@ from crlbench.base import wording
 from crlbench.catalog.find import Catalog
 from crlbench.pages import words
 from crlbench.pages.page_axes import _unplaced
-from crlbench.site import architectures
+from crlbench.site import architectures, compare
 from crlbench.site import models as models_module
 from crlbench.site.article import nearest
 from crlbench.site.build import build, write
 from crlbench.site.cache import Cache
-from crlbench.site.design_standings import of_designs
+from crlbench.site.design_standings import in_the_mean, of_designs
 from crlbench.site.designs import has_designs
 from crlbench.site.effects import design_effect
-from crlbench.site.pages import designs_path, whole
+from crlbench.site.pages import designs_path, entry_path, whole
 from crlbench.site.reading import read_site
 from crlbench.site.source import Site
 from crlbench.site.standings import standings
@@ -176,6 +176,59 @@ def test_checkpoints_of_a_design_are_neither_models_nor_rivals(
         assert entry.slug not in {other.slug for other in nearest(stored, entry)}
 
 
+def test_pages_of_checkpoints_name_each_by_its_label_and_designs_do_not(
+    site: Site, files: dict[str, bytes]
+) -> None:
+    (stored,) = site.boards
+    names = [entry.full_name for entry in stored.entries("ppo")]
+    assert names == ["Tiny Gemma i0o0"] + [
+        f"Tiny {name} {label}" for name in ("Llama", "Qwen2") for label in INDEPENDENT
+    ]
+    # Drop-downs and tables, by model and then by label.
+    for path in ("transfer.html", "data/compare.js"):
+        places = [files[path].decode().index(name) for name in names]
+        assert places == sorted(places)
+    assert all(name in text_of(files, "stability.html") for name in names)
+    assert "Tiny Llama i0o0 with ppo" in text_of(files, entry_path(stored.id, *_first(site)))
+    (page,) = [one for one in whole(compare.pages(site)) if one.path == compare.ALL_ENTRIES]
+    efficiency, stability, _ = page.data["groups"][0].matrices
+    assert {row.label for row in efficiency.rows} == {"Tiny Llama", "Tiny Qwen2"}
+    assert {row.label for row in stability.rows} == {
+        f"Tiny {name} i0o0" for name in ("Gemma", "Llama", "Qwen2")
+    }
+    for row in stability.rows:
+        assert row.entry.ranks and row.score.value == row.entry.axes["stability"].value
+
+
+def _first(site: Site) -> tuple[str, str]:
+    (stored,) = site.boards
+    entry = next(one for one in stored.entries("ppo") if one.full_name == "Tiny Llama i0o0")
+    return entry.model, entry.recipe
+
+
+def test_transfer_without_intervals_says_so_and_counts_nothing(files: dict[str, bytes]) -> None:
+    text = text_of(files, "transfer.html")
+    silent = "From 3 seeds no interval is made, so no pair of tasks is said to help or to hurt."
+    assert text.count(silent) == sum(len(labels) - 1 for _, labels in DESIGNS.values())
+    counted = re.findall(r"Of \d+ pairs? of different tasks, \d+ helps? and \d+ hurts?", text)
+    assert len(counted) == 1 + len(DESIGNS)
+
+
+def test_the_numbers_of_a_row_are_of_the_checkpoints_of_its_score(site: Site) -> None:
+    (stored,) = site.boards
+    found = stored.board.rankings["ppo"]["efficiency"]
+    row = found.designs.row("tiny-llama/ppo")
+    known = {entry.name: entry for entry in stored.board.entries}
+    unit = [known[one.entry] for one in row.checkpoints]
+    assert in_the_mean(stored.board, unit) == unit
+    first, *others = row.checkpoints
+    alone = replace(row, checkpoints=(first, *(replace(one, counts=False) for one in others)))
+    rows = tuple(alone if one is row else one for one in found.designs.rows)
+    efficiency = replace(found, designs=replace(found.designs, rows=rows))
+    rankings = {"ppo": stored.board.rankings["ppo"] | {"efficiency": efficiency}}
+    assert in_the_mean(replace(stored.board, rankings=rankings), unit) == [known[first.entry]]
+
+
 def test_pairs_with_a_preview_have_no_verdict(site: Site) -> None:
     decides = {entry.name: entry.decides for entry in site.boards[0].board.entries}
     exported = csv.DictReader(io.StringIO(tabulate_pairs(site.boards).to_csv().decode()))
@@ -227,6 +280,8 @@ def test_architectures_are_compared_over_their_checkpoints(
     assert ran["tiny-llama"].checkpoints == "3 checkpoints" and not ran["tiny-gemma"].checkpoints
     (contrast,) = [one for one in exhibit.contrasts if one.key == "designs"]
     base = contrast.base
+    leader = site.boards[0].board.rankings["ppo"]["efficiency"].ranking.anchors[0]
+    assert leader == f"{base.animal.slug}/ppo" and not exhibit.with_others
     for slug, effects in contrast.effects.items():
         pair = effects["efficiency"]
         if "tiny-gemma" in (slug, base.animal.slug):

@@ -118,6 +118,8 @@ def entry_of(
         recipe="ppo",
         model=f"{model}@{revision or label}",
         display_name=model,
+        design_name=model,
+        full_name=f"{model} {label}",
         checkpoint=label,
         is_whole=is_whole,
         ranks=is_whole,
