@@ -51,6 +51,8 @@ class Row:
     failures: tuple[tuple[str, int], ...]
     """Rules and how many runs they ended; ``no record`` for runs that vanished."""
     runs: int
+    left_out: str
+    """Tasks with failed runs that Stab leaves out; empty where there is none."""
     failing: str
     """What its share of runs without a failure says; empty where that is not known."""
 
@@ -129,6 +131,7 @@ def _row(stored: StoredBoard, entry: Entry, lab: dict[str, Any]) -> Row:
         figure=Markup(ends_strip(f"Ends of the seeds of {entry.full_name}", lab["ends"])),
         failures=failures,
         runs=lab["runs"],
+        left_out=wording.listed(entry.failures_beside("stability")),
         failing="" if stored.board.rules.stressed else _failing(lab, failures),
     )
 

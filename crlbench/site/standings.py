@@ -476,6 +476,11 @@ def _flags(unit: Unit, axis: Axis) -> Iterator[Flag]:
     ]
     if failed:
         yield Flag(f"{len(failed)} failed", wording.listed(failed))
+    beside = unit[0].failures_beside(axis)
+    if axis == "stability" and beside:
+        where = wording.listed(beside)
+        about = f"Runs failed on {where}, which Stab leaves out: no gain is shown there"
+        yield Flag("failures not counted", about)
     placebo = unit[0].placebo
     if axis == "efficiency" and placebo is not None and placebo.elicitation:
         lam = "Λ over all items" if unit[0].axes[axis].new else "Λ"

@@ -186,6 +186,12 @@ class Entry:
         """Names of the tasks, in alphabetical order."""
         return tuple(_names(self.tasks))
 
+    def failures_beside(self, axis: Axis) -> tuple[str, ...]:
+        """Tasks with a failed run that the score of an axis leaves out; none without a score."""
+        counted, cells = self.axes[axis].by_task, (*self.failed, *self.vanished)
+        failed = [t for t in self.task_names if any(c.startswith(f"{t} seed-") for c in cells)]
+        return tuple(task for task in failed if counted and task not in counted)
+
     def summary(self) -> dict[str, Any]:
         """The numbers without the verdict, as ``summary.json`` has them."""
         return {name: plain(getattr(self, name)) for name in SUMMARY}

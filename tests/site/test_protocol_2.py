@@ -19,6 +19,7 @@ from crlbench.site.pages import archive_path
 from crlbench.site.reading import read_site
 from crlbench.site.recipes import _tallies
 from crlbench.site.source import Site
+from crlbench.site.standings import _flags
 from tests.site.simulated import REVISION, submit, text_of
 from tests.support.simulate import Plan, write_board
 
@@ -83,6 +84,22 @@ def test_the_front_page_ranks_new_items(files: dict[str, bytes]) -> None:
     text = text_of(files, "index.html")
     assert "Λ_new" in text and "Known" in text and "Taught" in text
     assert "Protocol CRL-2" in text_of(files, "method.html")
+
+
+def test_failures_on_a_task_that_stability_leaves_out_are_told(site: Site) -> None:
+    entry = site.boards[0].board.entries[0]
+    assert not entry.failures_beside("stability"), "nothing failed"
+    failed = replace(entry, failed=("counting seed-01: kl_cap at iteration 3",))
+    assert not failed.failures_beside("stability"), "the failure is in the score"
+    score = entry.axes["stability"]
+    left = {task: one for task, one in score.by_task.items() if task != "counting"}
+    beside = replace(failed, axes=entry.axes | {"stability": replace(score, by_task=left)})
+    assert beside.failures_beside("stability") == ("counting",)
+    flags = {flag.label: flag.about for flag in _flags((beside,), "stability")}
+    assert flags["failures not counted"] == (
+        "Runs failed on counting, which Stab leaves out: no gain is shown there"
+    )
+    assert "failures not counted" not in {flag.label for flag in _flags((beside,), "efficiency")}
 
 
 def test_tables_have_the_parts(site: Site, files: dict[str, bytes]) -> None:
