@@ -12,7 +12,8 @@ from crlbench.base import wording
 from crlbench.pages.words import estimate
 from crlbench.site.facets import brief_name, format_count
 from crlbench.site.scatter import HEIGHT, WIDTH, Point, draw_scatter
-from crlbench.site.standings import Panel, Row
+from crlbench.site.standing_rows import Row
+from crlbench.site.standings import Panel
 from crlbench.stats.pareto import pareto_front
 
 LEAST = 2

@@ -19,7 +19,7 @@ from crlbench.site.pages import archive_path
 from crlbench.site.reading import read_site
 from crlbench.site.recipes import _tallies
 from crlbench.site.source import Site
-from crlbench.site.standings import _flags
+from crlbench.site.standing_rows import _flags
 from tests.site.simulated import REVISION, submit, text_of
 from tests.support.simulate import Plan, write_board
 

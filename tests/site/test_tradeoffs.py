@@ -11,7 +11,8 @@ from crlbench.base.wording import number
 from crlbench.pages.table import Cell
 from crlbench.pages.words import span
 from crlbench.site.source import Site
-from crlbench.site.standings import Panel, Row, standings
+from crlbench.site.standing_rows import Row
+from crlbench.site.standings import Panel, standings
 from crlbench.site.tradeoffs import tradeoffs
 from tests.site.browser import Visitor
 
