@@ -12,8 +12,10 @@ import numpy as np
 
 from crlbench.base.wording import visible
 from crlbench.site.compare_pairs import Pairs
+from crlbench.site.design_standings import row_of
+from crlbench.site.designs import has_designs
 from crlbench.site.embedded import literal, object_of, script, script_of
-from crlbench.site.pages import File, entry_data_path, entry_path, items_path
+from crlbench.site.pages import File, designs_path, entry_data_path, entry_path, items_path
 from crlbench.site.source import Site, StoredBoard
 from crlbench.stats.false_discovery import difference_p, equivalence_p
 from crlbench.stats.intervals import Interval
@@ -60,6 +62,7 @@ def _index(site: Site) -> bytes:
             "name": entry.name,
             "display_name": visible(entry.full_name, 60),
             "recipe": entry.recipe,
+            **_design(stored, entry),
             "page": quote(entry_path(stored.id, entry.model, entry.recipe), safe="/@"),
             "data": quote(entry_data_path(stored.id, entry.model, entry.recipe), safe="/@"),
             "items": quote(items_path(stored.id, entry.model, entry.recipe), safe="/@")
@@ -71,6 +74,15 @@ def _index(site: Site) -> bytes:
         for entry in stored.entries(recipe)
     ]
     return script("compare", {"boards": boards, "entries": entries, "unequal": _unequal(site)})
+
+
+def _design(stored: StoredBoard, entry: Entry) -> dict[str, str]:
+    """The page of designs, of an entry that is one of several checkpoints of its design."""
+    row = row_of(stored.board.rankings[entry.recipe]["efficiency"], entry)
+    several = row is not None and len(row.checkpoints) > 1
+    if not (several and has_designs(stored, entry.recipe)):
+        return {}
+    return {"designs": quote(designs_path(stored.id, entry.recipe), safe="/@")}
 
 
 def _unequal(site: Site) -> dict[str, dict[str, Any]]:

@@ -159,7 +159,7 @@
     if (own !== shown) return;
     sides.forEach((side) => Object.assign(side, crlbench.entries[side.key]));
     say(`${sides.length} entries of ${boards[sides[0].board].title}.`);
-    result.append(...opening(sides), learning(sides), verdicts(sides), arrivals(sides), headlines(sides));
+    result.append(...opening(sides), ...reach(sides), learning(sides), verdicts(sides), arrivals(sides), headlines(sides));
     compared = sides;
     draw();
     result.dataset.state = "compared";
@@ -301,6 +301,15 @@
       : `${name(second)} against ${name(first)}`;
     const text = `${begin}: ${clauses.join("; ")}.`;
     return [element("p", text, { class: "lead", "data-opening": "" })];
+  }
+
+  /** That a verdict on checkpoints says nothing of their designs, where there are several of each. */
+  function reach(sides) {
+    const { designs } = sides.find((side) => side.designs) || {};
+    if (!designs) return [];
+    const link = element("a", "Designs compared over all their checkpoints", { href: designs });
+    const text = "Each entry is one pretraining, so a verdict says nothing of its design. ";
+    return [element("p", [text, link, "."], { class: "note", "data-reach": "" })];
   }
 
   /** Every entry against every other: a row minus a column. */
@@ -467,6 +476,13 @@
       }
     });
     const effects = found.filter(({ pair }) => pair && pair.effect);
+    effects.forEach(({ label, pair }) => {
+      if (pair.left_out.length) {
+        const tasks = pair.left_out.join(", ");
+        const text = `${label}: without ${tasks}, where one of the two has no number.`;
+        made.append(element("p", text, { class: "calm", "data-left-out": tasks }));
+      }
+    });
     if (!effects.length) return made;
     const rows = effects.map(({ label, pair, q }) => cells(label, pair.effect, q));
     const byTask = effects.flatMap(({ label, pair }) =>

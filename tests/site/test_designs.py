@@ -357,6 +357,29 @@ def test_rows_open_and_nothing_hangs_over(visit: Visitor, site: Site, width: int
 
 
 @pytest.mark.browser
+def test_a_comparison_of_checkpoints_leads_to_that_of_designs(visit: Visitor, site: Site) -> None:
+    (stored,) = site.boards
+    ranked = [entry for entry in stored.entries("ppo") if entry.ranks]
+    keys = zip("ab", (f"{stored.id}/{one.name}" for one in ranked), strict=False)
+    page = visit(f"compare.html#{'&'.join('='.join(key) for key in keys)}")
+    page.wait_for_selector("[data-result][data-state=compared]")
+    said = page.locator("[data-reach]")
+    assert "Each entry is one pretraining, so a verdict says nothing of its design." in (
+        said.inner_text()
+    )
+    assert said.locator("a").get_attribute("href") == designs_path(stored.id, "ppo")
+    left_out = {
+        axis: pair.left_out for axis, pair in stored.pairs.compare(*ranked[:2]).axes.items()
+    }
+    for axis in AXES:
+        tasks = [
+            one.get_attribute("data-left-out")
+            for one in page.locator(f"[data-axis={axis}] [data-left-out]").all()
+        ]
+        assert tasks == ([", ".join(left_out[axis])] if left_out[axis] else [])
+
+
+@pytest.mark.browser
 def test_rows_are_counted_as_designs(visit: Visitor) -> None:
     page = visit("index.html")
     count = page.locator("[data-count]")
