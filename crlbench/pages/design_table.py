@@ -121,7 +121,8 @@ def pairs_table(designs: AxisDesigns, sign: str) -> Table:
     ]
     titles = ("Second − first", sign, "95 %", "On other tasks", "Verdict", "q")
     reasons = dict.fromkeys(pair.reason for pair in designs.pairs if pair.reason)
-    found = tuple(clean(note) for note in (say.discovery(designs.line), *reasons) if note)
+    line = say.discovery(designs.line, designs.pairs)
+    found = tuple(clean(note) for note in (line, *reasons) if note)
     return Table(headings(*titles, left=(0, 2, 3, 4, 5)), rows, f"Pairs ({sign})", (found,))
 
 

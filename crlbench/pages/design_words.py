@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from crlbench.base.wording import count, listed, number, percent
 from crlbench.pages.words import VERDICT_SIGNS
@@ -103,25 +103,40 @@ def single_axes(rankings: Mapping[Axis, AxisRanking], signs: Mapping[Axis, str])
     return f"{listed(single)} {'is' if len(single) == 1 else 'are'} about one checkpoint of each."
 
 
-def discovery(line: Discovery | None) -> str:
-    """The false-discovery line; empty without a pair."""
+def discovery(line: Discovery | None, pairs: Sequence[DesignPair] = ()) -> str:
+    """The false-discovery line; empty without a pair.
+
+    Args:
+        pairs: of one axis, if the line is over several: what it leaves of them is said too.
+    """
     if line is None or not line.tests:
         return ""
-    parts = [
-        f"{stay} of {count(every, 'verdict')} {what}"
-        for stay, every, what in (
-            (line.differ_stay, line.differ, "of a difference"),
-            (line.equivalent_stay, line.equivalent, "of equivalence"),
-        )
-        if every
-    ]
+    parts = _staying(
+        (line.differ_stay, line.differ), (line.equivalent_stay, line.equivalent), "verdict"
+    )
     if not parts:
         return "No pair has a verdict, so none can be a false discovery."
     stay = "stays" if line.differ_stay + line.equivalent_stay == 1 else "stay"
-    return (
+    said = (
         f"{' and '.join(parts)} {stay} at a false-discovery rate of {percent(line.rate, 0)} "
         f"(Benjamini and Yekutieli, {line.tests} tests on this page)."
     )
+    differ = [pair.stays for pair in pairs if pair.call in ("better", "worse")]
+    alike = [pair.stays for pair in pairs if pair.call == "equivalent"]
+    own = _staying((sum(differ), len(differ)), (sum(alike), len(alike)), "")
+    if own and len(differ) + len(alike) < line.differ + line.equivalent:
+        said += f" On this axis: {' and '.join(own)}."
+    return said
+
+
+def _staying(differ: tuple[int, int], equivalent: tuple[int, int], what: str) -> list[str]:
+    """``3 of 6 verdicts of a difference``, and the same of equivalence; nothing where none is."""
+    kinds = ((*differ, "of a difference"), (*equivalent, "of equivalence"))
+    return [
+        f"{stay} of {count(every, what) if what else every} {kind}"
+        for stay, every, kind in kinds
+        if every
+    ]
 
 
 def over_tasks(designs: AxisDesigns) -> str:

@@ -145,7 +145,11 @@ def _designs_words(axis_ranking: AxisRanking) -> list[str]:
     designs = axis_ranking.designs
     if designs is None:
         return []
-    sentences = [say.scope(designs), say.tier_rule(designs), say.discovery(designs.line)]
+    sentences = [
+        say.scope(designs),
+        say.tier_rule(designs),
+        say.discovery(designs.line, designs.pairs),
+    ]
     return [text for text in (*sentences, *say.spread(designs.spread)) if text]
 
 

@@ -222,4 +222,5 @@ def incomplete(board: Board, recipe: str) -> str:
 
 def lines(designs: AxisDesigns) -> list[str]:
     """The false-discovery line and what ranks over other tasks rest on."""
-    return [text for text in (say.discovery(designs.line), say.over_tasks(designs)) if text]
+    line = say.discovery(designs.line, designs.pairs)
+    return [text for text in (line, say.over_tasks(designs)) if text]

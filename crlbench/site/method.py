@@ -1,4 +1,4 @@
-"""The method for readers: every number of the front page, worked out on one stored result."""
+"""The method for readers: what the numbers are, each protocol's worked out on a stored result."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from crlbench.contract.conditions import PROTOCOL_NAME, fingerprint, protocol_name
 from crlbench.contract.verification import PROOFS
+from crlbench.site import method_new
 from crlbench.site.pages import Page
 from crlbench.site.source import Site, StoredBoard
 from crlbench.stats.generalization import PARTS as SPLITS
@@ -25,7 +26,8 @@ CHANGED = "conditions.optimization.learning_rate"
 
 
 def pages(site: Site) -> Iterator[Page]:
-    """The one page; its example is of protocol CRL-1, whose formulas it works out."""
+    """The one page: an example of protocol CRL-2, and one of CRL-1, whose formulas it rests on."""
+    newer = next((one for one in site.boards if not _is_first(one)), None)
     stored = next((board for board in site.boards if _is_first(board)), site.boards[0])
     recipe = stored.recipes[0]
     entry = example(stored, recipe) if _is_first(stored) else None
@@ -35,11 +37,13 @@ def pages(site: Site) -> Iterator[Page]:
         "recipe": recipe,
         "signs": stored.board.signs,
         "fingerprint": fingerprint_example(stored),
-        "badges": badges(stored),
+        "badges": badges(site.boards[0]),
+        "first": site.boards[0],
         "entry": entry,
         "task": task,
         "verdict": None,
         "placebo": None,
+        "new": None if newer is None else method_new.example(newer),
     }
     if entry is not None and task is not None:
         data |= {

@@ -380,6 +380,9 @@ def model_stability(
     by_task = {name: tasks[name] for name in names if name in tasks}
     enough = bool(rated) and 2 * len(rated) >= len(names)
     reason = None if enough else f"rated on {len(rated)} of {len(names)} tasks, half are needed"
+    few = sum(task.rating == "too few seeds" for task in by_task.values())
+    if reason is not None and few:
+        reason += f"; {few} {'has' if few == 1 else 'have'} too few seeds"
     without = [name for name in rated if by_task[name].value is None]
     if enough and without:
         cure = "--arm stress" if not unstressed else f"there can be none: {unstressed}"

@@ -9,7 +9,7 @@ Protocol CRL-1, A.6 point 5. Input are the headline estimates and the all-pairs 
 * *Tier* 1 is everyone who is not significantly worse than the leader, its anchor; the next
   tier is found in the same way among the rest. Membership speaks about the anchor only: two
   members of one tier may differ significantly from each other.
-* Inside a tier the order is alphabetical. The point estimates do not support another.
+* Inside a tier the data support no order. Standings are by name there, and tables by estimate.
 """
 
 from __future__ import annotations

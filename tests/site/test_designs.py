@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from crlbench.base import wording
 from crlbench.catalog.find import Catalog
 from crlbench.pages import words
 from crlbench.pages.page_axes import _unplaced
-from crlbench.site import architectures, compare
+from crlbench.site import architectures, compare, method_new
 from crlbench.site import models as models_module
 from crlbench.site.article import nearest
 from crlbench.site.build import build, write
@@ -227,6 +228,26 @@ def test_the_numbers_of_a_row_are_of_the_checkpoints_of_its_score(site: Site) ->
     efficiency = replace(found, designs=replace(found.designs, rows=rows))
     rankings = {"ppo": stored.board.rankings["ppo"] | {"efficiency": efficiency}}
     assert in_the_mean(replace(stored.board, rankings=rankings), unit) == [known[first.entry]]
+
+
+def test_the_method_leads_from_seeds_to_the_place_of_a_design(
+    site: Site, files: dict[str, bytes]
+) -> None:
+    (stored,) = site.boards
+    x = method_new.example(stored)
+    part, row = x["part"], x["row"]
+    assert row.name == stored.board.rankings["ppo"]["efficiency"].ranking.anchors[0]
+    assert x["E"] == pytest.approx(x["H"] + part.known + part.new)
+    middle = x["seeds"][x["cut"] : len(x["seeds"]) - x["cut"]]
+    assert fmean(middle) == pytest.approx(part.lam_new)
+    assert x["tasks"][x["task"]] == pytest.approx(part.lam_new)
+    assert fmean(x["tasks"].values()) == pytest.approx(x["value"])
+    assert fmean(one.value for one in x["counted"]) == pytest.approx(row.score.value)
+    assert x["entry"].lam.value - x["mode"].value == pytest.approx(x["taught"].value)
+    text = text_of(files, "method.html")
+    assert f"{part.new_items} of {part.items} items are new" in text
+    assert f"{row.score.value:.3f}" in text and "no such arm" not in text
+    assert 'href="method.html#crl2"' in files["index.html"].decode()
 
 
 def test_pairs_with_a_preview_have_no_verdict(site: Site) -> None:

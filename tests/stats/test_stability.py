@@ -235,6 +235,9 @@ def test_a_model_needs_half_of_the_tasks():
     assert found.value == pytest.approx((half["a"].value + half["b"].value) / 2)
     few = model_stability(half, ["a", "b", "c", "d", "e"])
     assert few.value is None and few.reason == "rated on 2 of 5 tasks, half are needed"
+    short = {"a": task_stability(FIVE[:3], None), "b": task_stability(FIVE[:3], None)}
+    found = model_stability(short, ["a", "b"])
+    assert found.reason == "rated on 0 of 2 tasks, half are needed; 2 have too few seeds"
     assert model_stability({}, []).value is None
 
 
