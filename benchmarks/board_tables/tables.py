@@ -266,6 +266,20 @@ def staying_differences(stored: Stored, axis: Axis) -> int:
     return sum(p.stays for p in _pairs(stored, axis) if p.call in ("better", "worse"))
 
 
+def leads(stored: Stored) -> tuple[int, int, int]:
+    """Rows of which the highest is ahead in sample efficiency, each pair taken alone, those of
+    them that stay at the false-discovery rate of the page, and all other ranked rows."""
+    ranking = stored.ranking("efficiency").ranking
+    first = ranking.anchors[0]
+    ahead = [
+        pair.stays
+        for pair in _pairs(stored, "efficiency")
+        if (pair.first, pair.call) == (first, "worse")
+        or (pair.second, pair.call) == (first, "better")
+    ]
+    return len(ahead), sum(ahead), len(ranking.standings) - 1
+
+
 _AXES: dict[Axis, str] = {
     "efficiency": "Λ_new", "stability": "Stab", "generalization": "Gen"
 }
@@ -458,7 +472,10 @@ def choices(stored: Stored) -> str:
             for is_worse in (False, True)
         )
         if close:
-            leaders += f" Not shown to be slower by more than {MARGIN}: {listed(close, 8)}."
+            leaders += (
+                f" With all pairs tested at once, not shown to be slower by more than {MARGIN}: "
+                f"{listed(close, 8)}."
+            )
         if slower:
             leaders += f" Slower by more than that: {listed(slower, 8)}."
         if without := unranked(stored):
@@ -494,17 +511,12 @@ def _of_designs(stored: Stored, ranking: Ranking) -> str:
     """Whether the highest design is ahead of the others, over the checkpoints of all."""
     if not ranking.anchors:
         return "No design ranks yet."
-    first, ahead = ranking.anchors[0], 0
-    for pair in _pairs(stored, "efficiency"):
-        ahead += (pair.first, pair.call) == (first, "worse")
-        ahead += (pair.second, pair.call) == (first, "better")
-    others = len(ranking.standings) - 1
+    ahead, staying, others = leads(stored)
     known = "Yes" if ahead == others else "In part" if ahead else "No"
     return (
         f"{known}: the rows are designs, each over its checkpoints, and the highest is ahead of "
-        f"{ahead} of the {others} others, each pair taken alone. Of all "
-        f"{count(decided_pairs(stored, 'efficiency')[0], 'difference')}, "
-        f"{staying_differences(stored, 'efficiency')} stay at a false-discovery rate of 5 %."
+        f"{ahead} of the {others} others, each pair taken alone; {staying} of these leads stay at "
+        "a false-discovery rate of 5 %."
     )
 
 

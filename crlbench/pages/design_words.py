@@ -17,6 +17,12 @@ from crlbench.verdict.design_spread import PRETRAINING, DesignSpread
 from crlbench.verdict.discovery import Discovery
 from crlbench.verdict.ranking import AxisRanking
 
+UNKNOWN = 0.05
+"""A share whose interval comes as near as this to both 0 and 1 is not given."""
+DESIGNS = ("design", "design:task")
+"""Terms that set two designs apart on one task."""
+PRETRAININGS = (*PRETRAINING, "design:checkpoint:task")
+"""Terms that set two pretrainings of one design apart there."""
 COMPONENTS = {
     "design": "what a design does on all tasks and in all its pretrainings",
     "design:initialisation": "what an initialisation does beside that",
@@ -149,9 +155,13 @@ def over_tasks(designs: AxisDesigns) -> str:
     also = ""
     if designs.kind == "designs":
         also = " and the interval over checkpoints and tasks leaves out 0"
+    have = [set(row.score.by_task) for row in designs.rows if row.name in ranks.ranks]
+    apart = sorted(set().union(*have) - have[0].intersection(*have)) if have else []
+    these = "these" if not apart else "those"
+    which = f", on which all rows have a number (not {listed(apart)})" if apart else ""
     return (
-        f"Ranks over other tasks take these {ranks.tasks} as a sample: two rows differ there if "
-        f"|t| exceeds {number(ranks.bar, 1)}{also}."
+        f"Ranks over other tasks take {these} {ranks.tasks}{which} as a sample: two rows differ "
+        f"there if |t| exceeds {number(ranks.bar, 1)}{also}."
     )
 
 
@@ -162,26 +172,33 @@ def spread(found: DesignSpread) -> Iterator[str]:
         yield found.reason
         return
     parts = {part.term: part.sd for part in found.parts}
-    again = math.sqrt(sum(parts.get(term, 0.0) ** 2 for term in PRETRAINING))
-    between = parts["design"]
     if found.share is None:
         yield "Neither designs nor pretrainings differ measurably on all of these tasks."
         return
-    what = "Pretraining" if "order" in parts else "Pretraining, all on one corpus order,"
+    what = "pretraining" if "order" in parts else "pretraining, all on one corpus order,"
+    of = "of the variance between single checkpoints of different designs"
+    range_ = f"the intervals allow {percent(found.share_low, 0)} to {percent(found.share_high, 0)}"
+    if found.share_low < UNKNOWN and found.share_high > 1 - UNKNOWN:
+        yield f"What share {of} is {what}, averaged over all similar tasks, is not known: {range_}."
+    else:
+        yield (
+            f"{what.capitalize()} is {percent(found.share, 0)} {of}, averaged over all similar "
+            f"tasks; {range_}."
+        )
     yield (
-        f"{what} is {percent(found.share, 0)} of the variance between single checkpoints of "
-        f"different designs, averaged over all similar tasks; the intervals allow "
-        f"{percent(found.share_low, 0)} to {percent(found.share_high, 0)}."
-    )
-    yield (
-        f"Two checkpoints of one design differ so by {number(again * math.sqrt(2))} (sd), of two "
-        f"designs by {number(math.hypot(again, between) * math.sqrt(2))}."
+        f"On one task, two designs differ by {number(_sd(parts, DESIGNS))} (sd), and two "
+        f"pretrainings of one design by {number(_sd(parts, PRETRAININGS))}: estimates."
     )
     yield (
         f"From {count(found.designs, 'design')} with {found.checkpoints} checkpoints on "
         f"{count(found.tasks, 'task')}"
         + (f", {count(found.seeds, 'seed')} each." if found.seeds else ", one number of all seeds.")
     )
+
+
+def _sd(parts: Mapping[str, float], terms: Sequence[str]) -> float:
+    """The standard deviation of a sum of terms."""
+    return math.sqrt(sum(parts.get(term, 0.0) ** 2 for term in terms))
 
 
 def ranks(best: int, worst: int) -> str:

@@ -113,10 +113,13 @@ def _leader_words(name: str, axis_ranking: AxisRanking, board: Board) -> list[st
     leader = axis_ranking.ranking.leader
     if leader is None or leader.model != name:
         return []
+    designs = axis_ranking.designs
+    of_design = designs is not None and designs.kind == "designs"
+    highest = "Highest estimate of a design" if of_design else "Highest estimate"
     if leader.shrunken is None:
-        return [f"Highest estimate, not corrected for having been picked: {leader.reason}."]
+        return [f"{highest}, not corrected for having been picked: {leader.reason}."]
     corrected = words.measured(leader.shrunken, _score(name, axis_ranking, board).interval)
-    return [f"Highest estimate; corrected for having been picked, {corrected}."]
+    return [f"{highest}; corrected for having been picked, {corrected}."]
 
 
 def rankings(board: Board, anchors: dict[str, str]) -> list[dict[str, Any]]:

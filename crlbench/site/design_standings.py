@@ -110,7 +110,7 @@ def answer(axis_ranking: AxisRanking) -> tuple[str, str]:
         return "alone ahead on these tasks", alone
     if 1 + len(close) == len(ranking.standings):
         tie = NO_LEADER if decided_pairs(designs) else wording.all_tie(1 + len(close))
-        return tie, _tie(designs, what, margin)
+        return tie, _tie(designs, ranking.anchors[0], what, margin)
     said = (
         "It has the highest estimate on these tasks. Not shown to be worse by more than "
         f"{margin}: {wording.listed(close, 4)}."
@@ -121,17 +121,30 @@ def answer(axis_ranking: AxisRanking) -> tuple[str, str]:
     return f"tie of {1 + len(close)}", said
 
 
-def _tie(designs: AxisDesigns, what: str, margin: str) -> str:
-    """What is said where no row is shown to be worse than the highest."""
+def _tie(designs: AxisDesigns, first: str, what: str, margin: str) -> str:
+    """What is said where no row is shown to be worse than the highest, all pairs at once."""
     values = [row.score.value for row in designs.rows if row.score.value is not None]
     if max(values, default=MARGIN) < MARGIN:
         return f"Every score is below {margin}, the least difference that counts."
-    decided = decided_pairs(designs)
-    if not decided:
+    if not decided_pairs(designs):
         return f"No {what} is shown to be worse than the highest by more than {margin}."
+    at_once = f"With all pairs tested at once, no lead of more than {margin} is shown."
+    names = {row.name: row.display_name for row in designs.rows}
+    mine = [pair for pair in designs.pairs if first in (pair.first, pair.second)]
+    ahead = [pair for pair in mine if pair.call == ("worse" if pair.first == first else "better")]
+    if not ahead:
+        decided = wording.count(len(designs.pairs), "pair")
+        return (
+            f"{decided_pairs(designs)} of {decided} differ, each taken alone, and none of them "
+            f"with the highest. {at_once}"
+        )
+    behind = wording.listed([names[_other(pair, first)] for pair in ahead], 4)
+    rate = "" if designs.line is None else wording.percent(designs.line.rate, 0)
+    count = sum(pair.stays for pair in ahead)
+    stay = f"; {count} of these stay at a false-discovery rate of {rate}" if rate else ""
     return (
-        f"{decided} of {wording.count(len(designs.pairs), 'pair')} differ, but none is shown to be "
-        f"worse than the highest by {margin}, the least difference that counts."
+        f"Each pair taken alone, it is ahead of {len(ahead)} of the {len(mine)} others: {behind}"
+        f"{stay}. {at_once}"
     )
 
 

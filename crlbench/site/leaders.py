@@ -20,6 +20,7 @@ from crlbench.stats.correlations import spearman
 from crlbench.stats.tiers import Standing
 from crlbench.verdict.axes import AXES, AxisScore
 from crlbench.verdict.declared_designs import declared_designs
+from crlbench.verdict.design_ranking import AxisDesigns
 from crlbench.verdict.design_rows import DesignRow
 from crlbench.verdict.entry import Entry
 
@@ -165,7 +166,7 @@ def _leader(members: Sequence[Member]) -> dict[str, Any]:
         "title": stored.label,
         "slug": stored.by_entry[entry.name][0].subject.slug,
         "name": first.name,
-        "chip": _chip(first, len(tied), len(ranked), len(members)),
+        "chip": _chip(first, len(tied), len(ranked), members),
         "ranked": bool(ranked),
         "score": f"{first.score.sign} {words.estimate(first.score)}".strip(),
         "lines": [*_unranked(ranked, previews), *_beyond(stored, entry), *_lines(first)],
@@ -186,14 +187,25 @@ def _unranked(ranked: Sequence[Member], previews: Sequence[Member]) -> Iterator[
         yield f"{of}: not a rank, and no choice between models."
 
 
-def _chip(first: Member, tied: int, ranked: int, members: int) -> str:
+def _chip(first: Member, tied: int, ranked: int, members: Sequence[Member]) -> str:
     if first.tier is None:
         return words.STANDINGS[first.entry.standing]
     designs = axis_designs(first.stored.board, first.entry.recipe, AXES[0])
     if designs is not None and uncompared(designs):
         return UNCOMPARED
-    of = f"{ranked} ranked" if ranked < members else str(members)
+    of = f"{ranked} ranked" if ranked < len(members) else str(ranked)
+    if designs is not None and 1 < tied == ranked and _differ(designs, members):
+        return f"highest of {of}, not clearly ahead"
     return f"tie of {tied} of {of}" if tied > 1 else f"first of {of}"
+
+
+def _differ(designs: AxisDesigns, members: Sequence[Member]) -> bool:
+    """Whether two rows of a class differ, each pair taken alone."""
+    names = {one.row.name for one in members if one.row is not None}
+    return any(
+        {pair.first, pair.second} <= names and pair.call in ("better", "worse")
+        for pair in designs.pairs
+    )
 
 
 def _beyond(stored: StoredBoard, entry: Entry) -> Iterator[str]:

@@ -271,7 +271,17 @@ def _answers(
         other = f"{of_designs(designs)} {other}".strip()
     elif leaders and designs.kind == "checkpoints" and of_several(stored.board, recipe):
         other = f"Verdicts are about one checkpoint of each. {other}".strip()
+    if leaders and (beside := _beside(stored, recipe, axis, leaders[0].checked)):
+        other = f"{beside} {other}".strip()
     return (*answer(axis_ranking), other)
+
+
+def _beside(stored: StoredBoard, recipe: str, axis: Axis, name: str) -> str:
+    """That the highest score leaves out tasks on which runs failed; empty where it does not."""
+    entry = next(one for one in stored.entries(recipe) if one.name == name)
+    tasks = entry.failures_beside(axis) if axis == "stability" else ()
+    where = wording.listed(tasks)
+    return f"Its failed runs on {where} are not counted: no gain is shown there." if tasks else ""
 
 
 def leader_and_others(

@@ -13,9 +13,8 @@ import readme_figures
 from board_tables.tables import Stored
 from readme_figures import BOARD, PICTURE, README
 
-PAIRS = (
-    r"(\d+) of 21 pairs differ in Λ_new\. Each\s+taken alone, (none|\d+) (?:is|are) shown to differ"
-)
+LEADS = r"ahead of\s+(\d+) of the 6 others;\s+(\d+) of these leads stay"
+BEYOND = r"(None|\d+) of 21 pairs\s+(?:is|are) shown"
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +76,18 @@ def test_findings_hold_the_scores_of_the_arms(stored: Stored) -> None:
     highest = max(ranked, key=lambda slug: ranked[slug])
     assert values.keys() - ranked.keys() == {"tiny2-gemma"} and "`tiny2-gemma` has no rank" in said
     assert f"`{highest}` is highest" in said
-    decided, beyond = re.search(PAIRS, said).groups()
-    assert 0 <= int(beyond.replace("none", "0")) <= int(decided) <= 21
+    ahead, staying = map(int, re.search(LEADS, said).groups())
+    assert 0 <= staying <= ahead <= 6
+    first = f"{highest}/ppo"
+    pairs = stored.ranking("efficiency").designs.pairs
+    assert ahead == sum(
+        (one.value < 0 and one.first == first or one.value > 0 and one.second == first)
+        and not one.interval.low <= 0 <= one.interval.high
+        and one.call != "equivalent"
+        for one in pairs
+        if one.value is not None
+    )
+    assert re.search(BEYOND, said)
     partial = Stored(stored.board, stored.runs, [*stored.expected, "tiny2-unknown"])
     assert "8 of 9 designs are measured" in readme_figures.words(partial)
 

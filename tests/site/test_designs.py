@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from crlbench.base import wording
 from crlbench.catalog.find import Catalog
+from crlbench.pages import design_words as say
 from crlbench.pages import words
 from crlbench.pages.page_axes import _unplaced
 from crlbench.site import architectures, compare, method_new
@@ -113,8 +113,7 @@ def test_the_page_of_designs_says_how_much_is_pretraining(
     path = designs_path(board.id, "ppo")
     text = text_of(files, path)
     spread = board.board.rankings["ppo"]["efficiency"].designs.spread
-    share = wording.percent(spread.share, 0).replace("\u00a0", " ")
-    assert f"Pretraining is {share} of the variance" in text
+    assert list(say.spread(spread))[0].replace("\u00a0", " ") in text
     spreads = [board.board.rankings["ppo"][axis].designs.spread for axis in AXES]
     told = sum(found.reason is None and found.share is not None for found in spreads)
     assert text.count("of the variance between single checkpoints") == told

@@ -81,8 +81,24 @@ def test_a_tie_of_all_says_how_many_pairs_differ(board: StoredBoard) -> None:
     assert 0 < differing <= len(designs.pairs)
     claim, sentence = answer(replace(found, ranking=ranking))
     assert claim == "None clearly ahead"
-    assert sentence.startswith(f"{differing} of {len(designs.pairs)} pair")
-    assert "none is shown to be worse than the highest by 0.05" in sentence
+    first = found.ranking.anchors[0]
+    mine = [pair for pair in designs.pairs if first in (pair.first, pair.second)]
+    ahead = [p for p in mine if p.call == ("worse" if p.first == first else "better")]
+    stay = sum(pair.stays for pair in ahead)
+    assert sentence.startswith(
+        f"Each pair taken alone, it is ahead of {len(ahead)} of the {len(mine)} others: "
+    )
+    assert f"; {stay} of these stay at a false-discovery rate of 5" in sentence
+    at_once = "With all pairs tested at once, no lead of more than 0.05 is shown."
+    assert sentence.endswith(at_once)
+    others = [
+        replace(pair, call="undecided") if pair in mine else replace(pair, call="better")
+        for pair in designs.pairs
+    ]
+    _, sentence = answer(
+        replace(found, ranking=ranking, designs=replace(designs, pairs=tuple(others)))
+    )
+    assert sentence.endswith(f"and none of them with the highest. {at_once}")
     alike = [replace(pair, call="undecided") for pair in designs.pairs]
     claim, sentence = answer(
         replace(found, ranking=ranking, designs=replace(designs, pairs=tuple(alike)))
