@@ -1,4 +1,5 @@
-"""Intervals of the axes that protocol CRL-2 changed: Λ of new items, and stability under stress.
+"""Intervals that protocol CRL-2 brought: Λ of new items, Taught, stability under stress, and Gen
+without the ID split.
 
 Boards are answered one item at a time. A start model answers an item rightly when greedy if it
 does so in more than half of its draws. The last runs of a world with a stress arm are that arm's.
@@ -11,6 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from crlbench.stats.generalization import WEIGHTS_2
 from crlbench.stats.intervals import Interval, Replicates, trimmed_mean
 from crlbench.stats.measures import ItemTable
 from crlbench.stats.paired import paired
@@ -18,17 +20,22 @@ from crlbench.stats.resampling import (
     axis_interval,
     efficiency_replicates,
     lam_of_some_by_weight,
+    linear_replicates,
     shortfall_interval,
     trimmed_rows,
 )
 from crlbench.stats.stability import seed_columns
 from crlbench.stats.stress import stress_replicates
 from crlbench.verdict.axes import MARGIN
+from crlbench.verdict.entry import less_control
 
 from . import scores
 from .setting import World
+from .truth import expected
 from .world import Answers, simulate
 
+MODE_SEEDS = 3
+"""Of the mode arm."""
 MANY_ITEMS, MANY_BOARDS = 4096, 200
 """Of the boards whose mean stands for the true Λ_new, at most: so many items add little noise."""
 
@@ -102,6 +109,52 @@ def stress_intervals(
         by_task.append([stress_replicates(task, *both, count, seed) for both in arms])
     first, second = ([parts[m] for parts in by_task] for m in (0, 1))
     return _found(first, second, shortfall_interval(first), by_variance=True)
+
+
+def gen_intervals(world: World, generator: np.random.Generator, seed: int, count: int) -> Found:
+    """Gen of the first entry, and the second minus the first."""
+    by_task = []
+    for k, answers in enumerate(simulate(world, generator)):
+        values = scores.generalization(answers, f"task-{k}", WEIGHTS_2)
+        blocks = scores.generalization_blocks(answers, WEIGHTS_2)
+        by_task.append(
+            [
+                linear_replicates(f"task-{k}", row, block, count=count, seed=seed)
+                for row, block in zip(values, blocks, strict=True)
+            ]
+        )
+    first, second = ([parts[m] for parts in by_task] for m in (0, 1))
+    return _found(first, second, axis_interval(first), by_variance=False)
+
+
+def taught_intervals(world: World, generator: np.random.Generator, seed: int, count: int) -> Found:
+    """Λ of the mode arm, the first entry with its first three seeds; and Λ of the real arm minus
+    it."""
+    draws = {"count": count, "seed": seed}
+    mode, real = dict[str, Replicates](), dict[str, Replicates]()
+    for k, answers in enumerate(simulate(world, generator)):
+        task, tables = f"task-{k}", scores.item_tables(answers, world.grid)
+        few = tables[0]
+        few = ItemTable(few.learned[:MODE_SEEDS], few.head[:MODE_SEEDS], None, few.scale)
+        mode[task] = efficiency_replicates(task, few, **draws)
+        real[task] = efficiency_replicates(task, tables[1], **draws)
+    alone, (taught, _) = axis_interval([*mode.values()]), less_control(real, mode, [*real])
+    low, high = taught.interval.low, taught.interval.high
+    return {
+        "value": float(np.mean([part.location for part in mode.values()])),
+        "low": alone.low,
+        "high": alone.high,
+        "difference": taught.value,
+        "difference low": low,
+        "difference high": high,
+        "better or worse": float(not low <= 0 <= high),
+    }
+
+
+def true_taught(world: World) -> tuple[float, float]:
+    """Λ of the mode arm and of the real one, without the noise of items."""
+    mode = expected(replace(world, seeds=MODE_SEEDS), trimmed_mean)[0]
+    return mode, expected(world, trimmed_mean)[1]
 
 
 def _found(

@@ -21,6 +21,7 @@ from crlbench.stats.rank_over_tasks import rank_over_tasks
 from crlbench.stats.reml import Decomposition, decompose, minimise
 from crlbench.stats.resampling import spread, trimmed_rows, widen
 from crlbench.stats.task_sample import interval_over_tasks
+from crlbench.stats.tiers import rank_intervals
 from crlbench.stats.variance_components import (
     RESIDUAL,
     board_factors,
@@ -178,18 +179,27 @@ def rank_errors(scene: Scene, generator: np.random.Generator, seed: int, count: 
     """Whether rank intervals over tasks leave out a true rank, and what they find."""
     board = draw(scene, generator)
     table = np.stack([_location(rows[0]) for rows in board.seeds])
-    ranking = rank_over_tasks(table)
-    true = np.array(scene.designs)
+    better = rank_over_tasks(table).better
+    assert better is not None
+    return count_ranks(better, np.array(scene.designs))
+
+
+def count_ranks(better: np.ndarray, true: np.ndarray) -> Found:
+    """The same of M rows.
+
+    Args:
+        better: (M, M) whether the row is said to be better than the column.
+    """
     above, below = (true > true[:, None]).sum(axis=1), (true < true[:, None]).sum(axis=1)
     best, worst = 1 + above, len(true) - below
-    low, high = ranking.ranks.T
+    low, high = rank_intervals(better).T
     gaps = true[:, None] - true
     found = {
         "a true rank left out": float(((low > best) | (high < worst)).any()),
         "ranks in an interval": float((high - low + 1).mean()),
     }
     if (gaps > 0).any():
-        found["found"] = float(ranking.better[gaps > 0].mean())
+        found["found"] = float(better[gaps > 0].mean())
     return found
 
 

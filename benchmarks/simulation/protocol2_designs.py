@@ -28,16 +28,19 @@ from crlbench.stats.design_widths import (
 )
 from crlbench.stats.designs import Design, design_mean
 from crlbench.stats.intervals import LEVEL
+from crlbench.stats.rank_over_tasks import rank_over_tasks
 from crlbench.stats.resampling import trimmed_rows
 
-from .arms import new_intervals, stress_intervals
+from .arms import gen_intervals, new_intervals, stress_intervals, taught_intervals
 from .protocol2 import (
     Found,
     component_intervals,
     count_discoveries,
+    count_ranks,
     count_tiers,
     covering,
     false_discoveries,
+    item_replicates,
     rank_errors,
     seed_intervals,
     task_intervals,
@@ -55,7 +58,9 @@ TOGETHER = 500
 def one_checkpoint(scene: Scene, generator: np.random.Generator, seed: int, count: int) -> Found:
     """Intervals of a design with one checkpoint, which are about this one alone."""
     board = draw(scene, generator)
-    design = Design("design-0", scene.labels, scene.task_names, board.seeds[0])
+    values = trimmed_rows(np.moveaxis(board.seeds[:, 0], -1, 0)).mean(axis=-1)
+    items = item_replicates(scene, board, values, count)[0]
+    design = Design("design-0", scene.labels, scene.task_names, board.seeds[0], items=items)
     mean = design_mean(design, (), count, seed)
     here = float(board.on_tasks[0, 0].mean())
     wide = float(board.designs[0] + board.checkpoints[0, 0])
@@ -110,6 +115,22 @@ def design_discoveries(scene: Scene, generator: np.random.Generator, boards: int
     return _stack([count_discoveries(*one) for one in _pairs(scene, generator, boards)])
 
 
+def design_ranks(scene: Scene, generator: np.random.Generator, boards: int) -> Columns:
+    """Ranks of designs with tasks resampled, where two also differ beyond their checkpoints."""
+    judged = judge(scene, draw(scene, generator, (boards,)))
+    count, means = len(scene.designs), judged.task_means
+    beyond = np.zeros((boards, count, count), dtype=bool)
+    for i, j in combinations(range(count), 2):
+        low, high = judged.wider_of(i, j)
+        beyond[:, j, i], beyond[:, i, j] = low > 0, high < 0
+    found = []
+    for place in range(boards):
+        better = rank_over_tasks(means[place]).better
+        assert better is not None
+        found.append(count_ranks(better & beyond[place], np.array(scene.designs)))
+    return _stack(found)
+
+
 @dataclass(frozen=True)
 class Judged:
     """Many boards, B of them, of D designs."""
@@ -135,6 +156,14 @@ class Judged:
         # The variance of a bootstrap over N items is that of its N numbers over N.
         variance = rows.var(axis=-1).sum(axis=-1) / (rows.shape[-1] * rows.shape[-2] ** 2)
         return MeanVariance(variance, np.full(variance.shape, np.inf))
+
+
+    def wider_of(self, i: int, j: int) -> tuple[np.ndarray, np.ndarray]:
+        """(B,) ends of the interval over checkpoints and tasks of the second minus the first."""
+        spread, gap = self.pool.of_difference(str(i), str(j)), self.values[:, j] - self.values[:, i]
+        half = student_half_width([spread, self.items_of(i, j)], LEVEL)
+        ends = wider_ends(self.task_means[:, j] - self.task_means[:, i], spread, True, LEVEL)
+        return np.minimum(ends[0], gap - half), np.maximum(ends[1], gap + half)
 
 
 def judge(scene: Scene, board: Board) -> Judged:
@@ -196,11 +225,14 @@ MEASURES: dict[str, Measure] = {
     "component intervals": component_intervals,
     "new intervals": new_intervals,
     "stress intervals": stress_intervals,
+    "gen intervals": gen_intervals,
+    "taught intervals": taught_intervals,
 }
 """By the kind of a row: one board at a time."""
 AT_ONCE: dict[str, Callable[[Scene, np.random.Generator, int], Columns]] = {
     "design intervals": design_intervals,
     "design tiers": design_tiers,
     "design discoveries": design_discoveries,
+    "design ranks": design_ranks,
 }
 """By the kind of a row: many boards at once."""

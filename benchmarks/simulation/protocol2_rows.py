@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 
 from crlbench.stats.stress import STRESS_SEEDS
 
@@ -38,6 +39,10 @@ SPREAD = 0.014
 MEASURED = replace(ALONE, items=0.0133, seeds_by_cell=(0.43, 1.93))
 """With the noise of items, .0094 for a pair on four tasks, and seeds that differ by .006 to .027
 from cell to cell."""
+MINI_2 = Spreads(0.018, 0.05, 0.01, 0.045, 0.012, items=0.0098, seeds_by_cell=(0.43, 1.93))
+"""On the board of mini version 2, in Λ_new of designs (2026-11-28); the others are of version 1."""
+PRESENT = "mini 2"
+"""In the names of rows with these spreads."""
 UNEQUAL = {
     "one of 8 spreads 1.5 times": (1.5, *(1.0,) * 7),
     "one of 8 spreads twice": (2.0, *(1.0,) * 7),
@@ -72,19 +77,30 @@ def _row(part: Part, kind: str, what: str, scene: Scene) -> Row:
 def _axes() -> Iterator[Row]:
     two, same = (Entry(), Entry(mean=0.42)), (Entry(), Entry())
     fails, breaks = Entry(failures=0.1), Entry(stress_failures=0.3)
-    shapes = [(two, tasks, seeds) for tasks in (4, 6) for seeds in (3, 5, 10)]
-    for entries, tasks, seeds in [*shapes, (same, 4, 5)]:
+    shapes = [(two, tasks, seeds) for tasks in TASKS for seeds in (3, 5, 10)]
+    equal = [(same, 4, 5), (same, 8, 5)]
+    for entries, tasks, seeds in [*shapes, *equal]:
         what = "two equal models" if entries is same else "two models"
         new = World(entries, seeds=seeds, tasks=tasks, profile=0.5)
         yield _axis_row("new intervals", "Λ_new", what, new)
     failing = World((fails, fails), seeds=5, profile=0.5)
     yield _axis_row("new intervals", "Λ_new", "10 % of runs fail", failing)
-    for entries, tasks, seeds in [*shapes, (same, 4, 5)]:
+    for entries, tasks, seeds in [*shapes, *equal]:
         what = "two equal models" if entries is same else "two models"
         calm = World(entries, "stability", seeds=seeds + STRESS_SEEDS, tasks=tasks)
         yield _axis_row("stress intervals", "Stab", what, replace(calm, stress=STRESS_SEEDS))
     failing = World((breaks, breaks), "stability", seeds=5 + STRESS_SEEDS, stress=STRESS_SEEDS)
     yield _axis_row("stress intervals", "Stab", "30 % of stress runs fail", failing)
+    for entries, tasks, seeds in [*shapes, *equal]:
+        what = "two equal models" if entries is same else "two models"
+        ends = World(entries, "generalization", seeds=seeds, tasks=tasks)
+        yield _axis_row("gen intervals", "Gen", what, ends)
+    arms = (Entry(mean=0.1, model=0), Entry(mean=0.2, model=0))
+    for tasks, seeds in product(TASKS, (3, 5, 10)):
+        world = World(arms, seeds=seeds, tasks=tasks)
+        yield _axis_row("taught intervals", "Λ(mode), Taught", "two arms of a model", world)
+    same_arms = (Entry(mean=0.1, model=0), Entry(mean=0.1, model=0))
+    yield _axis_row("taught intervals", "Λ(mode), Taught", "equal arms", World(same_arms, tasks=8))
 
 
 def _axis_row(kind: str, sign: str, what: str, world: World) -> Row:
@@ -127,6 +143,17 @@ def _effects() -> Iterator[Row]:
         for name in ("8 equal", "4 + 4, a margin apart"):
             scene = Scene(spreads, 8, 3, LABELS[plan], boards[name])
             yield _row("effects", "design tiers", f"{name}, {plan} checkpoints, {what}", scene)
+    boards["a design against itself"] = (0.0, 0.0)
+    boards["two designs, a margin apart"] = PAIR
+    for name in (*list(boards)[:2], *list(boards)[-2:]):
+        for plan, tasks in product(("1", "3", "6"), TASKS):
+            kind = "tier errors" if plan == "1" else "design tiers"
+            scene = Scene(MINI_2, tasks, 3, LABELS[plan], boards[name])
+            yield _row("effects", kind, f"{PRESENT}: {name}, {_checkpoints(plan)}", scene)
+
+
+def _checkpoints(plan: str) -> str:
+    return f"{plan} {'checkpoint' if plan == '1' else 'checkpoints'}"
 
 
 def _design_boards() -> Iterator[tuple[str, str, Spreads]]:
@@ -160,6 +187,10 @@ def _discovery() -> Iterator[Row]:
             scene = Scene(spreads, 8, 3, LABELS[plan], designs)
             what_here = f"{what}, {plan} checkpoints"
             yield _row("discovery", "design discoveries", what_here, scene)
+        for plan in ("3", "6"):
+            scene = Scene(MINI_2, 8, 3, LABELS[plan], designs)
+            what_here = f"{PRESENT}: {what}, {_checkpoints(plan)}"
+            yield _row("discovery", "design discoveries", what_here, scene)
 
 
 def _ranks() -> Iterator[Row]:
@@ -169,6 +200,14 @@ def _ranks() -> Iterator[Row]:
             yield _row("ranks", "rank errors", f"8 equal, {name}", scene)
         better = Scene(ALONE, tasks, 5, designs=(0.3, *EIGHT[1:]))
         yield _row("ranks", "rank errors", "one of 8 better by .3", better)
+        for what, designs in (("8 equal", EIGHT), ("one of 8 better by .1", (0.1, *EIGHT[1:]))):
+            # One checkpoint each: what is its own is no noise, and the board is of checkpoints.
+            alone = Scene(replace(MINI_2, checkpoint=0.0), tasks, 3, designs=designs)
+            yield _row("ranks", "rank errors", f"{PRESENT}: {what}, 1 checkpoint", alone)
+            for plan in ("3", "6"):
+                scene = Scene(MINI_2, tasks, 3, LABELS[plan], designs)
+                what_here = f"{PRESENT}: {what}, {_checkpoints(plan)}"
+                yield _row("ranks", "design ranks", what_here, scene)
 
 
 def _designs() -> Iterator[Row]:
@@ -177,6 +216,8 @@ def _designs() -> Iterator[Row]:
         kind = "one checkpoint" if plan == "1" else "design intervals"
         return _row("designs", kind, f"{plan}, {what}", scene)
 
+    for plan, tasks in product(("1", "3", "6"), TASKS):
+        yield row(plan, f"{PRESENT}", MINI_2, tasks)
     for tasks in TASKS:
         for shape in ("normal", "skewed"):
             yield row("1", f"{shape} tasks", Spreads(shape=shape), tasks)
@@ -215,10 +256,13 @@ def _components() -> Iterator[Row]:
     alone = replace(base, split="checkpoint")
     yield _component_row("checkpoint .14, no main effects", alone, 8)
     yield _component_row("checkpoint .14, skewed tasks", replace(base, shape="skewed"), 8)
+    present = replace(MINI_2, design=0.028, items=0.0, seeds_by_cell=(1.0, 1.0))
+    for plan, tasks in product(("3", "6"), TASKS):
+        yield _component_row(f"{PRESENT}: {_checkpoints(plan)}", present, tasks, plan)
 
 
-def _component_row(what: str, spreads: Spreads, tasks: int) -> Row:
-    scene = Scene(spreads, tasks, 3, LABELS["3 x 2"], EIGHT)
+def _component_row(what: str, spreads: Spreads, tasks: int, plan: str = "3 x 2") -> Row:
+    scene = Scene(spreads, tasks, 3, LABELS[plan], EIGHT)
     return _row("components", "component intervals", what, scene)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from crlbench.verdict.axes import AXIS_SIGNS, NEW_SIGN
 
-from .arms import MANY_BOARDS, MANY_ITEMS, true_new
+from .arms import MANY_BOARDS, MANY_ITEMS, true_new, true_taught
 from .engine import Columns
 from .protocol2 import true_variances
 from .rows import Part, Row
@@ -18,6 +18,12 @@ Found = tuple[Row, Columns]
 Table = tuple[Sequence[str], list[Sequence[str]], str, str]
 """Head and rows, and what is said before and after them."""
 
+SIGNS = {
+    "new intervals": NEW_SIGN,
+    "stress intervals": AXIS_SIGNS["stability"],
+    "gen intervals": AXIS_SIGNS["generalization"],
+    "taught intervals": "Λ(mode), Taught",
+}
 POWER = 0.80
 TARGET = "Target: 93 to 98; 2,000 boards leave an error of 1."
 
@@ -27,26 +33,30 @@ def axes(found: list[Found]) -> Table:
     head += ("better or worse",)
     lines = []
     for row, columns in found:
-        world, new = row.world, row.kind == "new intervals"
+        world = row.world
         values, gaps = columns["value"], columns["difference"]
         first, second = values.mean(), (values + gaps).mean()
-        if new:
+        if row.kind == "new intervals":
             first, second = true_new(world, min(MANY_BOARDS, len(values)))
+        if row.kind == "taught intervals":
+            first, second = true_taught(world)
         gap = 0.0 if world.entries[0] == world.entries[1] else second - first
         hits = [
             (columns[f"{name}low"] <= true) & (true <= columns[f"{name}high"])
             for name, true in (("", first), ("difference ", gap))
         ]
-        bias = f"{values.mean() - first:+.4f}" if new else "–"
+        known = row.kind in ("new intervals", "taught intervals")
+        bias = f"{values.mean() - first:+.4f}" if known else "–"
         place = (str(world.tasks), str(world.seeds - world.stress), _boards(columns))
-        wins = _mean(columns["better or worse"]) if gap == 0 else "–"
-        sign = NEW_SIGN if new else AXIS_SIGNS["stability"]
-        lines.append((sign, row.what, *place, *map(_percent, hits), bias, wins))
+        wins = _mean(columns["better or worse"]) if world.entries[0] == world.entries[1] else "–"
+        lines.append((SIGNS[row.kind], row.what, *place, *map(_percent, hits), bias, wins))
     before = (
         "Coverage of 95 % intervals, in %, on boards that are answered item by item; n calm seeds. "
-        f"{TARGET} Λ_new is compared with boards of {MANY_ITEMS:,} items, Stab with the mean of "
-        "its own estimates: three runs of the stress arm, whose seeds spread twice as far. Last "
-        "column: how often equal models get a verdict of a difference."
+        f"{TARGET} Λ_new is compared with boards of {MANY_ITEMS:,} items, Λ(mode) and Taught with "
+        "the truth without the noise of items, Stab and Gen with the mean of their own estimates. "
+        "The stress arm has three runs, whose seeds spread twice as far, and the mode arm three. "
+        "Taught stands under *difference*. Last column: how often equal models get a verdict of "
+        "a difference, or equal arms a Taught that excludes 0."
     )
     return head, lines, before, ""
 
@@ -164,13 +174,18 @@ def components(found: list[Found]) -> Table:
         truth = true_variances(row.scene)
         cells = []
         for name in names:
+            if f"{name}: variance" not in columns:
+                cells.append("–")
+                continue
             variance, true = columns[f"{name}: variance"].mean(), truth[name]
             hits = _percent(columns[f"{name}: hit"])
             cells.append(f"{hits}; {1e4 * variance:.1f} ({1e4 * true:.1f})")
         lines.append((row.what, str(row.scene.tasks), _boards(columns), *cells))
     before = (
-        "Eight designs, 3 x 2 checkpoints, 3 seeds: coverage of the 95 % profile interval, in %; "
-        f"mean estimate of the variance and, in brackets, the truth, in 1e-4. {TARGET}"
+        "Eight designs, 3 x 2 checkpoints where nothing else is said, 3 seeds: coverage of the "
+        "95 % profile interval, in %; mean estimate of the variance and, in brackets, the truth, "
+        "in 1e-4. A dash: checkpoints that are independent do not tell the term. "
+        f"{TARGET}"
     )
     return head, lines, before, ""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from crlbench.stats.derivatives import Blocks, gen_blocks
@@ -56,7 +58,9 @@ def _runs_stability(answers: Answers, grid: Grid, task: str, m: int) -> list[Run
     return list(runs_stability(curves, heads, items, task, range(n), failed))
 
 
-def generalization(answers: Answers, task: str) -> np.ndarray:
+def generalization(
+    answers: Answers, task: str, weights: Sequence[float] = WEIGHTS
+) -> np.ndarray:
     """(M, n) Gen of every run; a failed one ends with u = 0 on every split."""
     parts = np.stack([_change(answers, name) for name in PARTS], axis=-1)
     models, n = answers.measured.shape
@@ -64,15 +68,17 @@ def generalization(answers: Answers, task: str) -> np.ndarray:
         [forgetting(_panel(answers, m, i), task, i).corrected for i in range(n)]
         for m in range(models)
     ]
-    return gen(parts, np.array(lost), WEIGHTS)
+    return gen(parts, np.array(lost), weights)
 
 
-def generalization_blocks(answers: Answers) -> list[Blocks]:
+def generalization_blocks(
+    answers: Answers, weights: Sequence[float] = WEIGHTS
+) -> list[Blocks]:
     """Of each entry, how Gen of its n runs moves with the weights of items."""
-    return [_blocks(answers, m) for m in range(len(answers.measured))]
+    return [_blocks(answers, m, weights) for m in range(len(answers.measured))]
 
 
-def _blocks(answers: Answers, m: int) -> Blocks:
+def _blocks(answers: Answers, m: int, weights: Sequence[float]) -> Blocks:
     """(n, N) of the runs of one entry."""
     failed = answers.failed[m][:, None]
 
@@ -89,7 +95,7 @@ def _blocks(answers: Answers, m: int) -> Blocks:
         str(j): ends(before.astype(np.float64), answers.after[m, :, j].astype(np.float64))
         for j, before in enumerate(answers.before[m])
     }
-    return gen_blocks(splits, panel)
+    return gen_blocks(splits, panel, weights)
 
 
 def _change(answers: Answers, name: str) -> np.ndarray:

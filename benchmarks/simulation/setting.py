@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 FLOOR, CEILING = 0.03, 1.0
-LEVELS = (-1.3, -1.0, -0.7, -0.4, -1.15, -0.55)
+LEVELS = (-1.3, -1.0, -0.7, -0.4, -1.15, -0.55, -0.85, -1.4, -0.6, -1.1)
 """Logit of the start model's success on each task's mean item."""
 ITEM_SPREAD, PACE_SPREAD = 1.5, 0.4
 """Standard deviations of the logit, and of the logarithm of the pace, from item to item."""

@@ -26,8 +26,8 @@ order and both together; the corpus order alone."""
 
 @dataclass(frozen=True)
 class Spreads:
-    """Standard deviations on mini version 1, but for the checkpoint's, of which one difference is
-    known (.05 to .2)."""
+    """Standard deviations; by default those on mini version 1, but for the checkpoint's, of which
+    one difference is known (.05 to .2)."""
 
     task: float = 0.22
     design_task: float = 0.18

@@ -379,7 +379,7 @@ def _control(control: Entry | None, real: Evidence, rules: Rules) -> Control | N
     own = own if len(own) == len(real.tasks) else {}
     common = [task for task in replicates if task in own]
     lam, of_real = _headline(list(replicates.values())), _headline(list(own.values()))
-    net, reason = _net(own, replicates, common)
+    net, reason = less_control(own, replicates, common)
     kept = control.arm == "placebo" and rules.ranks_new
     if kept and lam.value is not None and lam.value < 0:
         net, reason = NO_ESTIMATE, "The placebo's Λ is below 0, and a loss is not subtracted."
@@ -414,14 +414,19 @@ def _headline(parts: Sequence[Replicates]) -> Estimate:
     return Estimate(value, axis_interval(parts), min(len(part.values) for part in parts))
 
 
-def _net(
-    real: Mapping[str, Replicates], placebo: Mapping[str, Replicates], common: Sequence[str]
+def less_control(
+    real: Mapping[str, Replicates], control: Mapping[str, Replicates], common: Sequence[str]
 ) -> tuple[Estimate, str | None]:
-    """Λ of the real arm minus that of a control: they share items and, in their different numbers,
-    no seeds."""
+    """Λ of the real arm minus that of a control, and why there is none.
+
+    The two share items and, in their different numbers, no seeds.
+
+    Args:
+        common: tasks of both.
+    """
     if not common:
         return NO_ESTIMATE, "The two arms have no task in common."
-    pairs = [(placebo[task], real[task]) for task in common]
+    pairs = [(control[task], real[task]) for task in common]
     sizes = [min(len(p.values), len(r.values)) for p, r in pairs]
     value = float(np.mean([r.location - p.location for p, r in pairs]))
     together, by_seed, by_item = (
