@@ -268,6 +268,13 @@ def _component_row(what: str, spreads: Spreads, tasks: int, plan: str = "3 x 2")
 
 def _precision() -> Iterator[Row]:
     for tasks in (4, 8):
+        alone = Scene(MINI_2, tasks, 3, designs=(0.0, 0.0))
+        yield _row("precision", "seed intervals", f"{PRESENT}: 1 checkpoint", alone)
+        for plan in ("3", "6"):
+            scene = Scene(MINI_2, tasks, 3, LABELS[plan], EIGHT)
+            what = f"{PRESENT}: {_checkpoints(plan)}"
+            yield _row("precision", "design intervals", what, scene)
+    for tasks in (4, 8):
         for seeds in (3, 5, 10, 20):
             scene = Scene(MEASURED, tasks, seeds, designs=(0.0, 0.0))
             yield _row("precision", "seed intervals", "seeds and items", scene)
