@@ -26,6 +26,7 @@ GUIDES = {
     "choosing": "Choosing",
     "adding": "Add a model",
     "findings": "Findings",
+    "findings-1": "Findings of version 1",
     "glossary": "Glossary",
     "faq": "FAQ",
 }
@@ -34,6 +35,7 @@ ABOUT = {
     "choosing": "Which model and which recipe to take, situation by situation, and why.",
     "adding": "What may enter, the commands, what they cost by size, and what happens then.",
     "findings": "What the stored results say, with tables, limits and programs.",
+    "findings-1": "What the archived results of mini, version 1, say and advise.",
     "glossary": "Every term and symbol of crlbench in a sentence.",
     "faq": "Questions about crlbench and short answers.",
 }

@@ -69,6 +69,7 @@ KINDS = (
     Kind(data.pages, "Data", "data.html", "data", long=True, together=True),
     *_guide("adding"),
     *_guide("findings"),
+    *_guide("findings-1"),
     Kind(
         transfer.pages, "Transfer", transfer.FRONT, "transfer", long=True, together=True, more=True
     ),

@@ -49,7 +49,7 @@ DATASETS = {
 
 
 LONG = (
-    "docs/adding.md:0", "docs/datasets.md:0", "docs/findings.md:0", "docs/site.md:0",
+    "docs/adding.md:0", "docs/datasets.md:0", "docs/findings-1.md:0", "docs/site.md:0",
     "docs/site.md:2", "docs/soft-actor-critic.md:0", "docs/soft-actor-critic.md:1",
     "docs/studies/ppo-dpo.md:0", "docs/zoo.md:1",
 )  # fmt: skip
