@@ -10,9 +10,9 @@ import numpy as np
 
 from crlbench.base.wording import number
 from crlbench.pages.dots import Dot, interval_plot
-from crlbench.stats.intervals import Interval
 from teaching.design import DESIGN, Design
 from teaching.estimates import learned, learned_new, passed
+from teaching.exploratory import exploratory, span
 from teaching.hypotheses import DRAWS, Records, Verdict, judge, latent
 
 PAGE = "teach-or-elicit-results.md"
@@ -78,8 +78,10 @@ def _page(
         for line in verdict.lines:
             found = line.contrast
             value = number(found.estimate, signed=True)
-            ends = f"{_span(found.these())} | {_span(found.others())}"
+            ends = f"{span(found.these())} | {span(found.others())}"
             yield f"| {line.label} | {value} | {ends} | {SIGNS[line.call]} |"
+    yield ""
+    yield from exploratory(records, design)
     yield ""
     yield "## Every start"
     yield ""
@@ -110,10 +112,3 @@ def _row(records: Records, design: Design, noise: float, updates: int, task: str
     failed = sum(cell.state == "failed" for every in cells.values() for cell in every)
     figures = [number(float(v)) for v in (*known, *areas, *new, *last)]
     return f"| {noise} | {updates} | {task} | {' | '.join(figures)} | {failed} |"
-
-
-def _span(interval: Interval | None) -> str:
-    if interval is None:
-        return "–"
-    low, high = (number(end, signed=True) for end in (interval.low, interval.high))
-    return f"[{low}, {high}]"

@@ -366,3 +366,18 @@ def test_the_size_fits_and_the_page_states_it(capsys: pytest.CaptureFixture[str]
         assert f"{moment:,}" in page
     assert teach.main(["size"]) == 0
     assert f"{starts} starts, {starts * DESIGN.cells_of_start} cells" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_pages_of_this_checkout_are_those_of_the_records(tmp_path: Path) -> None:
+    assert teach.main(["report", "--docs", str(tmp_path)]) == 0
+    made = {path.relative_to(tmp_path): path for path in tmp_path.rglob("*") if path.is_file()}
+    assert len(made) == 5
+    for name, path in made.items():
+        assert path.read_bytes() == (PAGE.parents[1] / name).read_bytes(), name
+    said, found = PAGE.read_text(encoding="utf-8"), made[Path("studies/teach-or-elicit-results.md")]
+    verdicts = {line[2:4]: line for line in found.read_text("utf-8").splitlines() if "| H" in line}
+    calls = {"H1": "refuted", "H2": "not tested", "H3": "refuted", "H4": "holds"}
+    for name, words in calls.items():
+        (line,) = [one for one in said.splitlines() if one.startswith(f"| {name} |")][:1]
+        assert words in verdicts[name] and words in line
