@@ -217,7 +217,10 @@ def _designs() -> Iterator[Row]:
         return _row("designs", kind, f"{plan}, {what}", scene)
 
     for plan, tasks in product(("1", "3", "6"), TASKS):
-        yield row(plan, f"{PRESENT}", MINI_2, tasks)
+        yield row(plan, PRESENT, MINI_2, tasks)
+    for plan, tasks in product(("3", "6"), TASKS):
+        two = Scene(MINI_2, tasks, 3, LABELS[plan], (0.0, 0.0))
+        yield _row("designs", "design intervals", f"{plan}, {PRESENT}, two designs", two)
     for tasks in TASKS:
         for shape in ("normal", "skewed"):
             yield row("1", f"{shape} tasks", Spreads(shape=shape), tasks)

@@ -157,8 +157,8 @@ def designs(found: list[Found]) -> Table:
         lines.append((row.what, str(row.scene.tasks), _boards(columns), *cells))
     before = (
         "Coverage of 95 % intervals on these tasks and over other tasks, in %; differences with a "
-        f"warning that checkpoints vary more, in %; bias below .01. {TARGET} Eight designs; a "
-        "difference is that of two. The mean of crossed checkpoints (3 x 2) and the pooled "
+        f"warning that checkpoints vary more, in %; bias below .01. {TARGET} Eight designs or two; "
+        "a difference is that of two. The mean of crossed checkpoints (3 x 2) and the pooled "
         "difference take their variance from all eight. Shares of the checkpoints' variance in "
         "brackets: each its own, a third each from initialisation, order and both, or all from the "
         "order. One checkpoint: of it alone."

@@ -13,7 +13,7 @@ import numpy as np
 from crlbench.base.wording import number
 from crlbench.stats.intervals import Interval
 from teaching.design import Design, Start
-from teaching.estimates import Contrast, learned, passed
+from teaching.estimates import Contrast, learned, learned_new, passed
 from teaching.hypotheses import DRAWS, Records, Value, values_of
 from teaching.records import CellScores, StartRecords, StartScores
 
@@ -28,8 +28,10 @@ def exploratory(records: Records, design: Design) -> Iterator[str]:
     yield "Chosen after the results were seen. Means over all starts of a noise and all tasks, with"
     yield "the interval for these tasks. Failed: runs of the real, mode, placebo and wrong arm."
     yield ""
-    yield "| noise | sampled | greedy, start → end | L | L(mode) | L - L(mode) | failed |"
-    yield "|---|---|---|---|---|---|---|"
+    head = ("noise", "sampled", "greedy, start → end", "L", "L(mode)", "L_new(mode)")
+    head += ("L - L(mode)", "similar tasks, 95 %", "failed")
+    yield f"| {' | '.join(head)} |"
+    yield "|" + "---|" * len(head)
     for noise in design.noises:
         yield _noise_row(records, design, noise)
     yield ""
@@ -54,10 +56,11 @@ def _noise_row(records: Records, design: Design, noise: float) -> str:
     sampled = fmean(float(one.draws.mean()) for one in starts)
     units = _units(records, design, noise)
     own, mode = _value("real", learned), _value("mode", learned)
-    areas = [values_of(records, design, units, one) for one in (own, mode, _less(own, mode))]
+    parts = (own, mode, _value("mode", learned_new), _less(own, mode))
+    areas = [values_of(records, design, units, one) for one in parts]
     failed = [sum(c.state == "failed" and c.key[1] == arm for c in cells) for arm in design.arms]
     both = " → ".join(number(one, 2) for one in greedy)
-    told = " | ".join(map(_told, areas))
+    told = " | ".join((*map(_told, areas), span(areas[-1].others())))
     return f"| {noise} | {number(sampled, 2)} | {both} | {told} | {', '.join(map(str, failed))} |"
 
 

@@ -157,11 +157,12 @@ def over_tasks(designs: AxisDesigns) -> str:
         also = " and the interval over checkpoints and tasks leaves out 0"
     have = [set(row.score.by_task) for row in designs.rows if row.name in ranks.ranks]
     apart = sorted(set().union(*have) - have[0].intersection(*have)) if have else []
-    these = "these" if not apart else "those"
-    which = f", on which all rows have a number (not {listed(apart)})" if apart else ""
+    which = f"these {ranks.tasks}"
+    if apart:
+        which = f"the {ranks.tasks} on which all rows have a number (not {listed(apart)})"
     return (
-        f"Ranks over other tasks take {these} {ranks.tasks}{which} as a sample: two rows differ "
-        f"there if |t| exceeds {number(ranks.bar, 1)}{also}."
+        f"Ranks over other tasks take {which} as a sample: two rows differ there if |t| exceeds "
+        f"{number(ranks.bar, 1)}{also}."
     )
 
 

@@ -16,7 +16,6 @@ from crlbench.site.source import Site, StoredBoard
 from crlbench.verdict.axes import AXES, AXIS_WORDS, Axis, AxisScore
 from crlbench.verdict.design_pairs import DesignPair
 from crlbench.verdict.design_ranking import AxisDesigns
-from crlbench.verdict.design_rows import DesignRow
 from crlbench.verdict.entry import Entry
 from crlbench.verdict.pairs import Call
 from crlbench.verdict.ranking import AxisRanking
@@ -169,7 +168,7 @@ def _matrix_of_designs(
     known = {entry.name: entry for entry in stored.entries(recipe)}
     pairs = {(pair.first, pair.second): pair for pair in designs.pairs}
     leaders = ranking.anchors[:LEADERS]
-    of_rows = {row.name: known[_first_that_counts(row)] for row in designs.rows}
+    of_rows = {row.name: known[row.first.entry] for row in designs.rows}
     labels = {
         row.name: of_rows[row.name].full_name if row.alone else row.display_name
         for row in designs.rows
@@ -187,11 +186,6 @@ def _matrix_of_designs(
         rows=tuple(rows),
         tiers=len(ranking.anchors),
     )
-
-
-def _first_that_counts(row: DesignRow) -> str:
-    """The first entry in the mean of a row, or of all its entries where none is."""
-    return max(row.checkpoints, key=lambda one: one.counts).entry
 
 
 def _cell_of_designs(pairs: Mapping[Names, DesignPair], leader: str, name: str) -> Cell:

@@ -137,8 +137,7 @@ def _rows(stored: StoredBoard, recipe: str) -> Iterator[Member]:
         yield from (Member(stored, entry) for entry in entries.values())
         return
     for row in designs.rows:
-        first = next((one for one in row.checkpoints if one.counts), row.checkpoints[0])
-        yield Member(stored, entries[first.entry], row)
+        yield Member(stored, entries[row.first.entry], row)
 
 
 def _by_family(members: Iterable[Member]) -> dict[str, float]:

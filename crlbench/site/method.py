@@ -10,7 +10,7 @@ import numpy as np
 
 from crlbench.contract.conditions import PROTOCOL_NAME, fingerprint, protocol_name
 from crlbench.contract.verification import PROOFS
-from crlbench.site import method_new
+from crlbench.site import method_designs
 from crlbench.site.pages import Page
 from crlbench.site.source import Site, StoredBoard
 from crlbench.stats.generalization import PARTS as SPLITS
@@ -43,7 +43,7 @@ def pages(site: Site) -> Iterator[Page]:
         "task": task,
         "verdict": None,
         "placebo": None,
-        "new": None if newer is None else method_new.example(newer),
+        "design": None if newer is None else method_designs.example(newer),
     }
     if entry is not None and task is not None:
         data |= {

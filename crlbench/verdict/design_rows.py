@@ -66,6 +66,11 @@ class DesignRow:
     """That its checkpoints vary more than those of the other designs; None where they do not."""
 
     @property
+    def first(self) -> CheckpointScore:
+        """The first checkpoint in the mean, or the first of all where none is."""
+        return max(self.checkpoints, key=lambda one: one.counts)
+
+    @property
     def alone(self) -> bool:
         """Whether it is about one checkpoint, so that it says nothing of a design."""
         return self.counted < 2

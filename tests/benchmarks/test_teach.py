@@ -379,5 +379,5 @@ def test_the_pages_of_this_checkout_are_those_of_the_records(tmp_path: Path) -> 
     verdicts = {line[2:4]: line for line in found.read_text("utf-8").splitlines() if "| H" in line}
     calls = {"H1": "refuted", "H2": "not tested", "H3": "refuted", "H4": "holds"}
     for name, words in calls.items():
-        (line,) = [one for one in said.splitlines() if one.startswith(f"| {name} |")][:1]
+        line = next(one for one in said.splitlines() if one.startswith(f"| {name} |"))
         assert words in verdicts[name] and words in line

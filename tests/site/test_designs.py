@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
+from crlbench.base import wording
 from crlbench.catalog.find import Catalog
 from crlbench.pages import design_words as say
 from crlbench.pages import words
 from crlbench.pages.page_axes import _unplaced
-from crlbench.site import architectures, compare, method_new
+from crlbench.site import architectures, compare, method_designs
 from crlbench.site import models as models_module
 from crlbench.site.article import nearest
 from crlbench.site.build import build, write
@@ -123,6 +124,33 @@ def test_the_page_of_designs_says_how_much_is_pretraining(
         for pair in board.board.rankings["ppo"][axis].designs.pairs:
             assert f"{pair.second} − {pair.first}" in text
     assert path in files["index.html"].decode()
+
+
+def test_a_share_that_may_be_anything_is_not_given(site: Site) -> None:
+    found = site.boards[0].board.rankings["ppo"]["efficiency"].designs.spread
+    narrow, _, *_ = say.spread(replace(found, share=0.3, share_low=0.2, share_high=0.5))
+    assert narrow.startswith("Pretraining is 30") and "20" in narrow and "50" in narrow
+    wide, by_task, *_ = say.spread(replace(found, share=0.3, share_low=0.0, share_high=1.0))
+    assert wide.startswith("What share of the variance") and "is not known" in wide
+    assert "30" not in wide
+    sds = {part.term: part.sd for part in found.parts}
+    again = sds["design:checkpoint"] ** 2 + sds["design:checkpoint:task"] ** 2
+    apart = sds["design"] ** 2 + sds["design:task"] ** 2
+    assert f"two designs differ by {wording.number(apart**0.5)} (sd)" in by_task
+    assert f"pretrainings of one design by {wording.number(again**0.5)}" in by_task
+
+
+def test_ranks_over_tasks_name_the_tasks_that_they_leave_out(site: Site) -> None:
+    designs = site.boards[0].board.rankings["ppo"]["generalization"].designs
+    assert f"take these {designs.task_ranks.tasks} as a sample" in say.over_tasks(designs)
+    name = next(iter(designs.task_ranks.ranks))
+    row = designs.row(name)
+    task, *left = row.score.by_task
+    score = replace(row.score, by_task={one: row.score.by_task[one] for one in left})
+    rows = tuple(replace(one, score=score) if one is row else one for one in designs.rows)
+    fewer = replace(designs.task_ranks, tasks=len(left))
+    said = say.over_tasks(replace(designs, rows=rows, task_ranks=fewer))
+    assert f"the {len(left)} on which all rows have a number (not {task}) as a sample" in said
 
 
 def test_a_row_says_of_which_checkpoints_its_cells_are(
@@ -233,7 +261,7 @@ def test_the_method_leads_from_seeds_to_the_place_of_a_design(
     site: Site, files: dict[str, bytes]
 ) -> None:
     (stored,) = site.boards
-    x = method_new.example(stored)
+    x = method_designs.example(stored)
     part, row = x["part"], x["row"]
     assert row.name == stored.board.rankings["ppo"]["efficiency"].ranking.anchors[0]
     assert x["E"] == pytest.approx(x["H"] + part.known + part.new)
@@ -388,15 +416,31 @@ def test_a_comparison_of_checkpoints_leads_to_that_of_designs(visit: Visitor, si
         said.inner_text()
     )
     assert said.locator("a").get_attribute("href") == designs_path(stored.id, "ppo")
-    left_out = {
-        axis: pair.left_out for axis, pair in stored.pairs.compare(*ranked[:2]).axes.items()
+    assert page.locator("[data-left-out]").count() == 0, "all have a number on all tasks"
+
+
+@pytest.mark.browser
+def test_a_comparison_names_the_tasks_that_a_difference_leaves_out(
+    chromium: Any, site: Site, files: dict[str, bytes], tmp_path: Path
+) -> None:
+    (stored,) = site.boards
+    a, b = [entry for entry in stored.entries("ppo") if entry.ranks][:2]
+    changed = {
+        path: content.replace(b'"left_out":[]', b'"left_out":["chains"]')
+        if path.endswith(".js")
+        else content
+        for path, content in files.items()
     }
-    for axis in AXES:
-        tasks = [
-            one.get_attribute("data-left-out")
-            for one in page.locator(f"[data-axis={axis}] [data-left-out]").all()
-        ]
-        assert tasks == ([", ".join(left_out[axis])] if left_out[axis] else [])
+    assert changed != files
+    write(changed, tmp_path / "site")
+    visitor = Visitor(chromium, {"file": f"{(tmp_path / 'site').as_uri()}/"})
+    page = visitor(f"compare.html#a={stored.id}/{a.name}&b={stored.id}/{b.name}")
+    page.wait_for_selector("[data-result][data-state=compared]")
+    said = page.locator("[data-axis=efficiency] [data-left-out=chains]").inner_text()
+    assert said == (
+        f"{b.full_name} against {a.full_name}: without chains, where one of the two has no number."
+    )
+    visitor.close()
 
 
 @pytest.mark.browser

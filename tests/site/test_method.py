@@ -37,7 +37,7 @@ def test_every_section_has_its_anchor(text: str) -> None:
 
 
 def test_the_steps_lead_to_the_headlines(shown: Mapping[str, Any]) -> None:
-    assert shown["new"] is None, "no board of the newer protocol"
+    assert shown["design"] is None, "no board of the newer protocol"
     entry, task = shown["entry"], shown["task"]
     x = shown["efficiency"]
     unit = (x["start"] - x["floor"]) / (x["ceiling"] - x["floor"])

@@ -135,6 +135,10 @@ def test_the_front_page_of_the_committed_results_claims_nothing_unsupported():
     entries = site.boards[0].entries(front.data["standings"].recipe)
     beside = [entry for entry in entries if entry.failures_beside("stability")]
     assert text.count("failures not counted") == len(beside)
+    _, stability, _ = front.data["standings"].panels
+    leads = next(row for row in stability.leaders if row.leads)
+    told = "are not counted: no gain is shown there." in stability.answer + stability.elsewhere
+    assert told == (leads.checked in {entry.name for entry in beside})
 
 
 @pytest.mark.slow

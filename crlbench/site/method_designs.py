@@ -10,8 +10,6 @@ from crlbench.site.source import StoredBoard
 from crlbench.stats.intervals import TRIM
 from crlbench.stats.novelty import Novelty
 from crlbench.verdict.axes import AXES
-from crlbench.verdict.design_ranking import AxisDesigns
-from crlbench.verdict.design_rows import DesignRow
 from crlbench.verdict.entry import Entry
 
 
@@ -24,8 +22,7 @@ def example(stored: StoredBoard) -> dict[str, Any] | None:
     if designs is None or not ranking.anchors:
         return None
     row = designs.row(ranking.anchors[0])
-    first = next(one for one in row.checkpoints if one.counts)
-    entry = next(one for one in stored.entries(recipe) if one.name == first.entry)
+    entry = next(one for one in stored.entries(recipe) if one.name == row.first.entry)
     task = _task(entry)
     if task is None:
         return None
@@ -35,7 +32,8 @@ def example(stored: StoredBoard) -> dict[str, Any] | None:
         "entry": entry,
         "task": task,
         **_of_task(entry, task),
-        **_of_row(row, designs),
+        "row": row,
+        "counted": [one for one in row.checkpoints if one.counts],
         "value": entry.axes[AXES[0]].value,
         "taught": None if entry.mode is None else entry.mode.net,
         "mode": None if entry.mode is None else entry.mode.lam,
@@ -70,9 +68,3 @@ def _of_task(entry: Entry, task: str) -> dict[str, Any]:
         "tasks": {name: one.value for name, one in entry.axes[AXES[0]].by_task.items()},
         "reached": [(k, one.start[k], one.end[k]) for one in reached for k in [max(one.start)]],
     }
-
-
-def _of_row(row: DesignRow, designs: AxisDesigns) -> dict[str, Any]:
-    """The checkpoints of the row, and what its mean is about."""
-    counted = [one for one in row.checkpoints if one.counts]
-    return {"row": row, "counted": counted, "several": designs.kind == "designs"}
