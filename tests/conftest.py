@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from threadpoolctl import threadpool_limits
 
 from crlbench.disk import switches
 from crlbench.launch import worker
@@ -39,6 +40,10 @@ os.environ |= {
     # As the command line does: what it sets later would be another environment for a nursery.
     switches.COMPILER_FOLDER: tempfile.gettempdir(),
 }
+
+# numpy is loaded by now, and has read the number of threads before it was set. On some processors its
+# sums differ in the last bit with that number.
+threadpool_limits(1, user_api="blas")
 
 # Libraries and tests are a million objects that stay. The collector would walk them again and again
 # while they are made, and then in the middle of tests: see pytest_collection.
