@@ -41,8 +41,8 @@ os.environ |= {
     switches.COMPILER_FOLDER: tempfile.gettempdir(),
 }
 
-# numpy is loaded by now, and has read the number of threads before it was set. On some processors its
-# sums differ in the last bit with that number.
+# numpy is loaded by now, and has read the number of threads before it was set. On some processors
+# its sums differ in the last bit with that number.
 threadpool_limits(1, user_api="blas")
 
 # Libraries and tests are a million objects that stay. The collector would walk them again and again
