@@ -148,8 +148,6 @@ FORMS = (
          (("A", "tiny-llama"), ("B", "tiny-gemma"))),
     Form(r"crlbench compare runs/\S+/my-model", "runs of the reader's",
          instead="crlbench compare tiny-llama tiny-neox --runs leaderboard/results"),
-    Form(r"crlbench compare (?!.*--runs)", "the runs of the line before it",
-         "--runs leaderboard/results/mini-543da47d0c99"),
     Form(r"crlbench add task (my-task|--environment)", "writes into this checkout", "--to {fresh}"),
     Form(r"crlbench freeze my-task.*--against", "an older checkout of the reader's", "",
          (*MINE, ("../old", "{mine}"))),
