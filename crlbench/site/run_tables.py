@@ -9,9 +9,11 @@ from crlbench.pages.table import Column, Row, Table, rows_of
 from crlbench.site.source import StoredBoard
 from crlbench.site.tables import WHERE, Subject, pick, where
 from crlbench.stats.measures import Constants
+from crlbench.stats.novelty import Novelty
 from crlbench.verdict.cells import vanished
 from crlbench.verdict.entry import Entry
-from crlbench.verdict.run_measures import RunMeasure, measure_task
+from crlbench.verdict.novelties import find_new_items
+from crlbench.verdict.run_measures import RunMeasure, TaskItems
 from crlbench.verdict.runs import Run
 from crlbench.verdict.task_runs import SeedCurve, seed_curve
 
@@ -36,6 +38,8 @@ RUN_COLUMNS = (
     Column("head_start", "number", "H, u of the start model", "H"),
     Column("learned", "number", "L = E - H", "L"),
     Column("lambda", "number", "Λ = L / max(1 - H, 0.2)", "lam"),
+    Column("new_items", "whole", "ID items that the start model answers wrongly when greedy"),
+    Column("lambda_new", "number", "Λ_new: Λ on these items alone; empty for fewer than 64"),
     Column("final", "number", "F, mean u of the last three evaluations"),
     Column("peak_gain", "number", "G, highest smoothed u minus H", "peak"),
     Column("drawdown", "number", "DD, deepest fall below an earlier high, noise subtracted"),
@@ -131,10 +135,11 @@ def _board_runs(entry: Entry) -> Iterator[Subject]:
     for runs in entry.evidence.tasks.values():
         stability = runs.stability or [None] * len(runs.runs)
         columns = (runs.runs, runs.measures, runs.curves, stability, runs.generalization)
-        for run, measure, curve, stable, general in zip(*columns, strict=True):
+        new = _new(runs.novelty, len(runs.runs))
+        for run, measure, curve, stable, general, news in zip(*columns, new, strict=True):
             axes = {"general": general, "lost": general and general.forgetting}
             parts = pick(stable, "final", "peak", "drawdown")
-            yield _numbers(run, True, measure, curve) | parts | axes
+            yield _numbers(run, True, measure, curve) | parts | axes | news
 
 
 def _remaining_runs(stored: StoredBoard, entry: Entry) -> Iterator[Subject]:
@@ -148,8 +153,19 @@ def _remaining_runs(stored: StoredBoard, entry: Entry) -> Iterator[Subject]:
     }
     for task in sorted({run.record.task.name for run in rest}):
         runs = [run for run in rest if run.record.task.name == task]
-        for run, measure in zip(runs, measure_task(runs, constants), strict=True):
-            yield _numbers(run, False, measure, seed_curve(run, measure))
+        items = TaskItems(runs, constants)
+        found = find_new_items(items)
+        new = _new(None if found is None else found.novelty, len(runs))
+        for run, measure, news in zip(runs, items.measures, new, strict=True):
+            yield _numbers(run, False, measure, seed_curve(run, measure)) | news
+
+
+def _new(novelty: Novelty | None, runs: int) -> list[Subject]:
+    """Cells of the new items, for each of a task's runs."""
+    if novelty is None:
+        return [{}] * runs
+    values = novelty.seeds or [None] * runs
+    return [{"new_items": novelty.new_items, "lambda_new": value} for value in values]
 
 
 def _numbers(run: Run, counts: bool, measure: RunMeasure, curve: SeedCurve) -> Subject:

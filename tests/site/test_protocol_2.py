@@ -18,6 +18,7 @@ from crlbench.site.effects import drawings
 from crlbench.site.pages import archive_path
 from crlbench.site.reading import read_site
 from crlbench.site.recipes import _tallies
+from crlbench.site.run_tables import tabulate_runs
 from crlbench.site.source import Site
 from crlbench.site.standing_rows import _flags
 from tests.site.simulated import REVISION, submit, text_of
@@ -122,6 +123,22 @@ def test_tables_have_the_parts(site: Site, files: dict[str, bytes]) -> None:
         assert row["lambda_wrong"] == ("" if wrong is None else repr(wrong.lam.value))
         assert row["net_wrong"] == ("" if wrong is None else repr(wrong.net.value))
         assert float(row["lambda_all"]) == pytest.approx(entry.lam.value)
+
+
+def test_every_run_has_the_number_that_ranks(site: Site) -> None:
+    table = tabulate_runs(site.boards)
+    names = [column.key for column in table.columns]
+    rows = [dict(zip(names, row.cells, strict=True)) for row in table.rows]
+    for entry in site.boards[0].board.entries:
+        for task in TASKS:
+            own = [r for r in rows if r["entry"] == entry.name and r["task"] == task]
+            real = [row["lambda_new"] for row in own if row["arm"] == "real"]
+            assert real == list(entry.evidence.seeds("efficiency", task))
+            known = entry.novelty.tasks[task]
+            assert {row["new_items"] for row in own} == {known.new_items}
+            mode = [row["lambda_new"] for row in own if row["arm"] == "mode"]
+            assert len(mode) == 3 and all(isinstance(value, float) for value in mode)
+            assert set(mode).isdisjoint(real)
 
 
 def test_every_page_names_the_axis_by_the_symbol_of_the_board(
