@@ -255,10 +255,8 @@ def page(rows: Mapping[Key, RunRow]) -> Iterator[str]:
             for label, found in differences(rows, designs, chosen, name).items():
                 ends = [_ends(one) for one in (found.interval, found.wider)]
                 value = number(found.value, 3, signed=True)
-                yield (
-                    f"| {sign} | {' and '.join(designs)} | {label} | {value} | {ends[0]} | {ends[1]} | "
-                    f"{verdict(found)} |"
-                )
+                cells = [sign, " and ".join(designs), label, value, *ends, verdict(found)]
+                yield f"| {' | '.join(cells)} |"
     yield ""
     yield "## Every size"
     yield ""
