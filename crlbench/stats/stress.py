@@ -45,6 +45,8 @@ STRESS_SEEDS = 3
 STRESS_PARTS = ("dispersion", "drawdown", "failure")
 """The shares, in the order of the last axis of :func:`arm_shares`; names as in
 :data:`crlbench.stats.stability_shares.PARTS`."""
+LEAST_APART = 0.01
+"""Share of the variance of draws below which they differ by nothing but repeated seeds."""
 COLUMNS = 5
 """F, H, G, DD and whether the run failed, of each arm."""
 
@@ -94,21 +96,27 @@ def stress_replicates(
     """Stab of one rated task, the seeds of both arms resampled, each among its own.
 
     Replicates are moved so that their mean is the estimate, as in
-    :func:`crlbench.stats.resampling.stability_replicates`. The bootstrap variance of n seeds is
-    (n - 1) / n of the unbiased one, and the arms have different n. So each arm is resampled alone
-    too. The replicates are stretched until n / (n - 1) of their variance is the sum of the
-    unbiased ones, for the n whose degrees of freedom are those of Welch and Satterthwaite.
+    :func:`crlbench.stats.resampling.stability_replicates`. All entries have the same draws, and a
+    draw that repeats seeds spreads less in every entry. In a difference of two that would count as
+    a correlation; so draws are moved to a common mean among those that repeat alike.
+
+    The bootstrap variance of n seeds is (n - 1) / n of the unbiased one, and the arms have
+    different n. So each arm is resampled alone too. The replicates are stretched until n / (n - 1)
+    of their variance is the sum of the unbiased ones, for the n whose degrees of freedom are those
+    of Welch and Satterthwaite.
 
     Args:
         calm, stress: (5, n) and (5, m), as :func:`crlbench.stats.stability.seed_columns` gives.
     """
-    whole = [arm_shares(calm), arm_shares(stress)]
+    arms = [calm, stress]
+    whole = [arm_shares(columns) for columns in arms]
     value = float(stress_headline(*whole))
-    parts = [
-        selected_arm_shares(columns, times_drawn(name, columns.shape[1], count, seed))
-        for name, columns in ((task, calm), (f"{task}/stress", stress))
+    drawn = [
+        times_drawn(name, columns.shape[1], count, seed)
+        for name, columns in zip((task, f"{task}/stress"), arms, strict=True)
     ]
-    draws = stress_headline(*parts)
+    parts = [selected_arm_shares(*one) for one in zip(arms, drawn, strict=True)]
+    draws = _apart_from_repeats(stress_headline(*parts), drawn)
     alone = [stress_headline(parts[0], whole[1]), stress_headline(whole[0], parts[1])]
     variance, worth = _unbiased(alone, [calm.shape[1], stress.shape[1]])
     biased = float(np.var(draws))
@@ -117,6 +125,20 @@ def stress_replicates(
     return Replicates(
         calm[0], value, draws, draws, np.full(count, value), bounds=(0.0, 1.0), worth=worth
     )
+
+
+def _apart_from_repeats(draws: np.ndarray, drawn: Sequence[np.ndarray]) -> np.ndarray:
+    """(R,) draws, less the mean of those whose seeds are repeated alike; as they are where little
+    else tells them apart.
+
+    Args:
+        drawn: (n, R) how often each seed of each arm is in each draw. The sum of squares over the
+            seeds is what the expected dispersion depends on.
+    """
+    repeats = np.stack([(one.astype(np.float64) ** 2).sum(axis=0) for one in drawn])
+    group = np.unique(repeats, axis=1, return_inverse=True)[1].ravel()
+    centred = draws - (np.bincount(group, draws) / np.bincount(group))[group]
+    return centred if np.var(centred) > LEAST_APART * np.var(draws) else draws
 
 
 def _unbiased(alone: Sequence[np.ndarray], sizes: Sequence[int]) -> tuple[float, float]:

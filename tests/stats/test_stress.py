@@ -125,6 +125,27 @@ def test_each_arm_brings_its_unbiased_variance() -> None:
     assert found == pytest.approx(of_calm + of_stress)
 
 
+def test_entries_that_have_nothing_in_common_do_not_look_correlated() -> None:
+    def entry(seed: int) -> np.ndarray:
+        columns = (seed_columns(runs(seed, 5)), seed_columns(runs(seed + 10_000, 3)))
+        return stress_replicates("addition", *columns, 300).drawn
+
+    pairs = [(entry(seed), entry(seed + 1_000)) for seed in range(200)]
+    apart, sides = (
+        sum(np.var(b - a) for a, b in pairs), sum(np.var(a) + np.var(b) for a, b in pairs)
+    )
+    assert apart / sides == pytest.approx(1, abs=0.05)
+    assert np.array_equal(entry(5), entry(5)), "an entry is one with itself"
+
+
+def test_draws_that_only_repeat_seeds_stay_as_they_are() -> None:
+    two = np.repeat(seed_columns(runs(7, 1)), 2, axis=1)
+    two[0, 1] += 0.2
+    part = stress_replicates("addition", two, np.repeat(two[:, :1], 3, axis=1), 500)
+    values = np.unique(part.drawn.round(9))
+    assert len(values) == 2, "one seed twice, or both"
+
+
 def test_two_arms_of_equal_spread_share_their_degrees_of_freedom() -> None:
     both = seed_columns(runs(7, 5))
     part = stress_replicates("addition", both, both, 4_000)
