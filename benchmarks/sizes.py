@@ -25,7 +25,6 @@ from typing import NamedTuple
 import numpy as np
 
 from crlbench.base.wording import NONE, count, listed, number
-from crlbench.catalog.find import Catalog
 from crlbench.errors import CrlbenchError, Incomplete, UsageError
 from crlbench.stats.designs import Design, DesignEstimate, design_difference
 from crlbench.stats.intervals import Interval
@@ -38,13 +37,12 @@ from crlbench.verdict.runs import Run
 ROOT = Path(__file__).parents[1]
 ROWS = Path(__file__).with_suffix(".csv")
 PAGE = ROOT / "docs" / "studies" / "sizes-results.md"
-BOARD = ROOT / "leaderboard" / "results" / "mini-a8d2d33fcaa9"
-"""Has the runs of the models of 1M."""
 PRETRAIN = ROOT / "models" / "tiny" / "pretrain.py"
 DESIGNS = ("llama", "gemma")
-SIZES = {"0.3M": "-0.3m", "1M": "", "3M": "-3m"}
+SIZES = {"0.3M": "-0.3m", "1M": "-1m", "3M": "-3m"}
 """Size -> how the names of its models end."""
-CHECKPOINTS = ("i0o0", "i1o1", "i2o2")
+CHECKPOINTS = ("i0o0", "i2o2", "i3o3")
+"""Independent ones. The rates were chosen on i1o1."""
 TASKS = ("addition", "counting", "modular", "chains", "sequences", "clock", "brackets", "common")
 SEED = 0
 """One seed of each: pretrainings are what differs."""
@@ -122,7 +120,7 @@ def missing(rows: Mapping[Key, RunRow]) -> list[tuple[str, str]]:
     """Models and checkpoints without all rows, in the order in which they are made."""
     pairs = [
         (model_of(design, size), checkpoint)
-        for checkpoint, size, design in product(CHECKPOINTS, ("1M", "0.3M", "3M"), DESIGNS)
+        for checkpoint, size, design in product(CHECKPOINTS, SIZES, DESIGNS)
     ]
     return [pair for pair in pairs if any((*pair, task) not in rows for task in TASKS)]
 
@@ -136,11 +134,8 @@ def make(out: Path, path: Path, jobs: int, end: float | None) -> None:
     """
     for model, checkpoint in missing(read_rows(path)):
         folder = out / f"{model}-{checkpoint}"
-        if model.endswith(DESIGNS):
-            folder = BOARD / f"{model}@{Catalog().load_model(f'{model}@{checkpoint}').revision[:8]}"
-        else:
-            _pretrain(model, checkpoint)
-            _evaluate(model, checkpoint, folder, jobs, end)
+        _pretrain(model, checkpoint)
+        _evaluate(model, checkpoint, folder, jobs, end)
         rows = read_rows(path)
         for run in load_runs(folder):
             if (run.arm, run.seed) == ("real", SEED) and run.record.status.state != "partial":

@@ -86,15 +86,17 @@ def readme(
     data: str,
     training: dict[str, Any],
     scores: dict[str, dict[str, Score]],
+    bundled: bool,
 ) -> str:
     """The text of the model card ``README.md``."""
     total, active = counts
+    kind = "bundled start model" if bundled else "start model"
     rows = "\n".join(f"| {key} | {value} |" for key, value in training.items())
     return f"""# {name}
 
 {design}
 
-A bundled start model of crlbench: byte-level, {total:,} parameters ({active:,} active a token),
+A {kind} of crlbench: byte-level, {total:,} parameters ({active:,} active a token),
 context {CONTEXT} bytes, stored in bfloat16, trained in float32. It reads
 `<bos>{{user text}}\\n` and writes `{{answer}}<eos>`. It is meant for research on reinforcement
 learning and knows nothing but the benchmark's task families. Licence: Apache-2.0.

@@ -49,7 +49,9 @@ HERE = Path(__file__).resolve().parent
 SFT = "tiny-llama-sft"
 MODELS = (*FIRST, SFT)
 """The first generation."""
-SECOND = tuple(name.replace("tiny-", "tiny2-", 1) for name in ARCHITECTURES)
+OWN_RATE = ("tiny2-llama-1m", "tiny2-gemma-1m")
+"""Models of 1M at the rate of their size. Those of ``mini`` have the rate of all designs."""
+SECOND = (*(name.replace("tiny-", "tiny2-", 1) for name in ARCHITECTURES), *OWN_RATE)
 """The second."""
 PLAY = ("tiny-llama-play", "tiny-qwen2-play", "tiny-mistral-play", "tiny-granite-hybrid-play")
 """Models that have read episodes."""
@@ -73,7 +75,12 @@ PRETRAINING = Schedule(
     max_grad_norm=1.0,
     pool=8,
 )
-RATES: dict[str, float] = {}
+RATES = {
+    "tiny2-llama-0.3m": 1e-3,
+    "tiny2-gemma-0.3m": 1e-3,
+    "tiny2-llama-1m": 5e-4,
+    "tiny2-gemma-1m": 5e-4,
+}
 """Peak learning rates of sizes whose own was chosen, by the rule of :mod:`rates`."""
 PLAYING = replace(PRETRAINING, updates=800, warmup=50)
 PLAY_MOMENT = 300
@@ -104,7 +111,9 @@ SPLITS = {"id": (512, 8), "hard": (256, 8), "format": (320, 8)}
 
 def architecture_of(name: str) -> str:
     """The architecture of a model."""
-    return name.removesuffix("-sft").removesuffix("-play").replace("tiny2-", "tiny-", 1)
+    for ending in ("-sft", "-play", "-1m"):
+        name = name.removesuffix(ending)
+    return name.replace("tiny2-", "tiny-", 1)
 
 
 def mix_of(name: str) -> corpus.Mix:
@@ -325,7 +334,8 @@ def describe(name: str, folder: Path, file: Path, training: dict[str, Any]) -> s
         text = card.play_readme(name, design, counts, data, training, scores, PLAY_CONTEXT)
     else:
         measured = measure(stored, SEED, mix_of(name).families)
-        text = card.readme(name, design, counts, data, training, measured)
+        comes = name in BUNDLED
+        text = card.readme(name, design, counts, data, training, measured, comes)
     (folder / "README.md").write_text(text, encoding="utf-8")
     former = read_model_card(file) if file.is_file() else None
     context = stored.config.max_position_embeddings

@@ -24,7 +24,7 @@ def rows_of(gains: dict[str, float] = GAINS, few: tuple[str, ...] = ()) -> dict[
     for design, (size, gain), checkpoint in product(DESIGNS, gains.items(), CHECKPOINTS):
         luck = draw.normal(0, 0.01)
         for task in TASKS:
-            new = 40 if task in few and (design, checkpoint) == ("gemma", "i1o1") else 150
+            new = 40 if task in few and (design, checkpoint) == ("gemma", "i2o2") else 150
             row = RunRow(
                 sizes.model_of(design, size), checkpoint, task, "completed", gain / 2, 0.1, new,
                 gain + luck if new >= 64 else None, 20.0, "0" * 64,
@@ -44,10 +44,11 @@ def test_what_is_missing_is_made_checkpoint_by_checkpoint() -> None:
     rows = rows_of()
     assert sizes.missing(rows) == []
     order = sizes.missing({})
-    assert order[:2] == [("tiny2-llama", "i0o0"), ("tiny2-gemma", "i0o0")] and len(order) == 18
+    first = [("tiny2-llama-0.3m", "i0o0"), ("tiny2-gemma-0.3m", "i0o0")]
+    assert order[:2] == first and len(order) == 18
     assert [c for _, c in order] == sorted(c for _, c in order)
-    del rows["tiny2-gemma-3m", "i2o2", "common"]
-    assert sizes.missing(rows) == [("tiny2-gemma-3m", "i2o2")]
+    del rows["tiny2-gemma-3m", "i3o3", "common"]
+    assert sizes.missing(rows) == [("tiny2-gemma-3m", "i3o3")]
 
 
 def test_a_task_without_new_items_is_left_out_for_all() -> None:
@@ -56,7 +57,7 @@ def test_a_task_without_new_items_is_left_out_for_all() -> None:
     assert sizes.usable_tasks(rows, ("llama",)) == TASKS
     text = "\n".join(sizes.page(rows))
     assert "Left out of differences in Λ_new: chains" in text
-    assert "| `tiny2-gemma` | 0.15 (0.07)" in text and "| – (0.15) |" in text
+    assert "| `tiny2-gemma-1m` | 0.15 (0.07)" in text and "| – (0.15) |" in text
 
 
 def test_differences_are_those_of_the_checkpoints_with_a_pooled_variance() -> None:
@@ -92,7 +93,7 @@ def test_nobody_looks_before_the_last_run(
 ) -> None:
     rows, path = rows_of(), tmp_path / "rows.csv"
     monkeypatch.setattr(sizes, "PAGE", tmp_path / "page.md")
-    sizes.write_rows(path, {key: row for key, row in rows.items() if key[1] != "i2o2"})
+    sizes.write_rows(path, {key: row for key, row in rows.items() if key[1] != "i3o3"})
     assert sizes.main(["report", "--rows", str(path)]) == 8
     assert "6 checkpoints without all rows" in capsys.readouterr().err
     sizes.write_rows(path, rows)
@@ -103,7 +104,7 @@ def test_nobody_looks_before_the_last_run(
 
 @pytest.mark.slow
 def test_a_row_has_the_numbers_of_the_board() -> None:
-    folder = next(sizes.BOARD.glob("tiny2-llama@*"))
+    folder = next(sizes.ROOT.glob("leaderboard/results/mini-a8d2d33fcaa9/tiny2-llama@*"))
     runs = load_runs(folder)
     (entry,) = summarise_board(runs).entries
     for task in TASKS:

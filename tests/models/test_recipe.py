@@ -166,7 +166,7 @@ def test_the_first_generation_has_one_pretraining_each(capsys: pytest.CaptureFix
     with pytest.raises(SystemExit):
         pretrain.main(["--model", "tiny-llama", "--init", "1"])
     assert "--init and --order are for tiny2-*" in capsys.readouterr().err
-    assert len(SECOND) == 8 + 4, "eight designs of one size, two of them in two further sizes"
+    assert len(SECOND) == 8 + 6, "eight designs of one size, two of them in three further forms"
 
 
 @pytest.mark.parametrize("family", corpus.SECOND.families)
