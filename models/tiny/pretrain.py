@@ -80,6 +80,8 @@ RATES = {
     "tiny2-gemma-0.3m": 1e-3,
     "tiny2-llama-1m": 5e-4,
     "tiny2-gemma-1m": 5e-4,
+    "tiny2-llama-3m": 5e-4,
+    "tiny2-gemma-3m": 5e-4,
 }
 """Peak learning rates of sizes whose own was chosen, by the rule of :mod:`rates`."""
 PLAYING = replace(PRETRAINING, updates=800, warmup=50)
