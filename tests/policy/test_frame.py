@@ -216,7 +216,7 @@ def test_letters_that_become_others_are_found_on_a_prompt() -> None:
 def test_bundled_models_read_every_task() -> None:
     catalog = Catalog()
     cards = [catalog.load_model(name) for name in catalog.list("model")]
-    cards = [card for card in cards if card.source.kind == "path"]
+    cards = [c for c in cards if c.weights_dir and any(c.weights_dir.glob("*.safetensors*"))]
     assert len(cards) >= 11
     for card in cards[:: len(cards) // 3]:
         assert "frame" in QUESTIONS and admit(card).reader.frame == card.frame
