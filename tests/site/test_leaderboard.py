@@ -254,7 +254,6 @@ def test_every_column_is_filled_where_something_is_known(table: Table) -> None:
     later = {("entries", name) for name in no_new}
     # Nor has a model of theirs several checkpoints.
     later |= {(what, "checkpoint") for what in ("entries", "runs", "curves")}
-    later |= {("runs", "lambda_new")}
     assert empty == settled | later | {("entries", "unranked"), ("runs", "rule")}
 
 
