@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
 from statistics import fmean
@@ -37,10 +38,14 @@ from crlbench.verdict.runs import Run
 ROOT = Path(__file__).parents[1]
 ROWS = Path(__file__).with_suffix(".csv")
 PAGE = ROOT / "docs" / "studies" / "sizes-results.md"
-PRETRAIN = ROOT / "models" / "tiny" / "pretrain.py"
+MOMENTS = ROOT / "models" / "tiny" / "moments.py"
 DESIGNS = ("llama", "gemma")
 SIZES = {"0.3M": "-0.3m", "1M": "-1m", "3M": "-3m"}
 """Size -> how the names of its models end."""
+RATES = {"0.3M": 1e-3, "1M": 5e-4, "3M": 5e-4}
+"""Size -> peak learning rate of its pretraining, of both designs."""
+MOMENT = 2000
+"""Updates after which a model is taken."""
 CHECKPOINTS = ("i0o0", "i2o2", "i3o3")
 """Independent ones. The rates were chosen on i1o1."""
 TASKS = ("addition", "counting", "modular", "chains", "sequences", "clock", "brackets", "common")
@@ -69,6 +74,10 @@ class RunRow(NamedTuple):
     """Wall time of training."""
     record: str
     """What it was taken from."""
+    weights: str
+    """SHA-256 of the start weights."""
+    processor: str
+    """Of the machine of the pretraining and the run, and its widest instructions."""
 
     @property
     def key(self) -> Key:
@@ -86,7 +95,7 @@ def read_rows(path: Path) -> dict[Key, RunRow]:
     with path.open(encoding="utf-8", newline="") as file:
         rows = [
             RunRow(*r[:4], float(r[4]), float(r[5]), int(r[6]), float(r[7]) if r[7] else None,
-                   float(r[8]), r[9])
+                   float(r[8]), *r[9:])
             for r in list(csv.reader(file))[1:]
         ]  # fmt: skip
     return {row.key: row for row in rows}
@@ -112,53 +121,95 @@ def row_of(model: str, checkpoint: str, run: Run) -> RunRow:
     return RunRow(
         model, checkpoint, run.task, record.status.state, measured.H, measured.L,
         found.novelty.new_items, seeds[0] if seeds else None, round(walls[-1], 1),
-        record.record_id,
+        record.record_id, *record.subject.weights_sha256.values(),
+        f"{record.environment['cpu']}, {record.environment['cpu_capability']}",
     )  # fmt: skip
 
 
-def missing(rows: Mapping[Key, RunRow]) -> list[tuple[str, str]]:
-    """Models and checkpoints without all rows, in the order in which they are made."""
-    pairs = [
-        (model_of(design, size), checkpoint)
-        for checkpoint, size, design in product(CHECKPOINTS, SIZES, DESIGNS)
-    ]
-    return [pair for pair in pairs if any((*pair, task) not in rows for task in TASKS)]
+class Start(NamedTuple):
+    """One pretraining of one size of one design."""
+
+    design: str
+    size: str
+    checkpoint: str
+
+    @property
+    def model(self) -> str:
+        return model_of(self.design, self.size)
+
+    @property
+    def name(self) -> str:
+        return f"{self.model}-{self.checkpoint}"
+
+    @property
+    def architecture(self) -> str:
+        """As ``models/tiny`` names it."""
+        return f"tiny-{self.design}{SIZES[self.size].removesuffix('-1m')}"
+
+
+def missing(rows: Mapping[Key, RunRow]) -> list[Start]:
+    """Starts without all rows, in the order in which they are made."""
+    starts = [Start(d, s, c) for c, s, d in product(CHECKPOINTS, SIZES, DESIGNS)]
+    return [one for one in starts if any((one.model, one.checkpoint, t) not in rows for t in TASKS)]
 
 
 def make(out: Path, path: Path, jobs: int, end: float | None) -> None:
-    """Make what is missing, one checkpoint after the other.
+    """Make what is missing: first the pretrainings, then the runs of one start after the other.
 
     Raises:
         Incomplete: the time was over.
         UsageError: a command left less than it should.
     """
-    for model, checkpoint in missing(read_rows(path)):
-        folder = out / f"{model}-{checkpoint}"
-        _pretrain(model, checkpoint)
-        _evaluate(model, checkpoint, folder, jobs, end)
+    starts = missing(read_rows(path))
+    with ThreadPoolExecutor(jobs) as pool:
+        for _ in pool.map(lambda start: _pretrain(start, out, end), starts):
+            pass
+    for start in starts:
+        folder = out / "runs" / start.name
+        _check_time(end)
+        _evaluate(_weights(start, out), folder, jobs, end)
         rows = read_rows(path)
         for run in load_runs(folder):
             if (run.arm, run.seed) == ("real", SEED) and run.record.status.state != "partial":
-                rows[model, checkpoint, run.task] = row_of(model, checkpoint, run)
+                row = row_of(start.model, start.checkpoint, run)
+                rows[row.key] = row
         write_rows(path, rows)
-        if (model, checkpoint) in missing(rows):
-            if end is not None and time.monotonic() >= end:
-                raise Incomplete("out of time (--max-hours); the same command continues")
-            raise UsageError(f"{model}@{checkpoint}: runs are missing; the reason stands above")
+        if start in missing(rows):
+            _check_time(end)
+            raise UsageError(f"{start.name}: runs are missing; the reason stands above")
     print("complete")
 
 
-def _pretrain(model: str, checkpoint: str) -> None:
-    init, order = checkpoint[1:].split("o")
-    place = [] if checkpoint == CHECKPOINTS[0] else ["--init", init, "--order", order]
-    folder = PRETRAIN.parent / model / ("" if not place else checkpoint)
-    if not (folder / "model.safetensors").exists():
-        _quietly([str(PRETRAIN), "--model", model, *place])
+def _check_time(end: float | None) -> None:
+    if end is not None and time.monotonic() >= end:
+        raise Incomplete("out of time (--max-hours); the same command continues")
 
 
-def _evaluate(model: str, checkpoint: str, folder: Path, jobs: int, end: float | None) -> None:
+def _weights(start: Start, out: Path) -> Path:
+    """The folder of a start's weights."""
+    return out / "weights" / start.name / f"{start.architecture}-{start.checkpoint}-{MOMENT}"
+
+
+def _pretrain(start: Start, out: Path, end: float | None) -> None:
+    """Make the weights of a start where they are missing."""
+    place = out / "weights" / start.name
+    scores = place / "scores.jsonl"
+    if scores.exists():
+        return
+    _check_time(end)
+    init, order = start.checkpoint[1:].split("o")
+    _quietly([
+        *(str(MOMENTS), "--design", start.architecture, "--init", init, "--order", order),
+        *("--rate", str(RATES[start.size]), "--moments", str(MOMENT), "--items", "8"),
+        *("--out", str(place)),
+    ])  # fmt: skip
+    if not scores.exists():
+        raise UsageError(f"{start.name}: no weights; the reason stands above")
+
+
+def _evaluate(weights: Path, folder: Path, jobs: int, end: float | None) -> None:
     command = [
-        *("-m", "crlbench", "evaluate", "--model", f"{model}@{checkpoint}"),
+        *("-m", "crlbench", "evaluate", "--model", str(weights)),
         *("--track", "mini", "--recipe", "ppo"),
         *("--arm", "real", "--seeds", "1", "--jobs", str(jobs), "--out", str(folder)),
         *("--logger", "none", "--no-progress", "--quiet"),

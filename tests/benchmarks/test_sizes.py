@@ -27,7 +27,7 @@ def rows_of(gains: dict[str, float] = GAINS, few: tuple[str, ...] = ()) -> dict[
             new = 40 if task in few and (design, checkpoint) == ("gemma", "i2o2") else 150
             row = RunRow(
                 sizes.model_of(design, size), checkpoint, task, "completed", gain / 2, 0.1, new,
-                gain + luck if new >= 64 else None, 20.0, "0" * 64,
+                gain + luck if new >= 64 else None, 20.0, "0" * 64, "1" * 64, "A processor, AVX2",
             )  # fmt: skip
             found[row.key] = row
     return found
@@ -44,11 +44,11 @@ def test_what_is_missing_is_made_checkpoint_by_checkpoint() -> None:
     rows = rows_of()
     assert sizes.missing(rows) == []
     order = sizes.missing({})
-    first = [("tiny2-llama-0.3m", "i0o0"), ("tiny2-gemma-0.3m", "i0o0")]
-    assert order[:2] == first and len(order) == 18
-    assert [c for _, c in order] == sorted(c for _, c in order)
+    first = ["tiny2-llama-0.3m-i0o0", "tiny2-gemma-0.3m-i0o0"]
+    assert [one.name for one in order[:2]] == first and len(order) == 18
+    assert [one.checkpoint for one in order] == sorted(one.checkpoint for one in order)
     del rows["tiny2-gemma-3m", "i3o3", "common"]
-    assert sizes.missing(rows) == [("tiny2-gemma-3m", "i3o3")]
+    assert [one.name for one in sizes.missing(rows)] == ["tiny2-gemma-3m-i3o3"]
 
 
 def test_a_task_without_new_items_is_left_out_for_all() -> None:
