@@ -275,6 +275,34 @@ def verdict(found: DesignEstimate) -> str:
     return f"no difference of {MARGIN}" if max(-low, high) < MARGIN else "open"
 
 
+def side(found: DesignEstimate) -> int:
+    """1 for an interval above 0, -1 for one below, 0 otherwise."""
+    if found.interval is None:
+        return 0
+    return (found.interval.low > 0) - (found.interval.high < 0)
+
+
+def judge(rows: Mapping[Key, RunRow], tasks: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Each statement of the plan, and what became of it: supported, refuted or open."""
+
+    def largest(designs: Sequence[str], name: str) -> DesignEstimate:
+        chosen = TASKS if name == "start" else tasks
+        return differences(rows, designs, chosen, name)["3M − 0.3M"]
+
+    start, learned = (largest(DESIGNS, name) for name in ("start", "lambda_new"))
+    words = {1: "supported", -1: "refuted", 0: "open"}
+    yield "Z1. A larger model starts higher.", words[side(start)]
+    alike = verdict(learned) == f"no difference of {MARGIN}"
+    yield (
+        "Z2. A larger model learns more of what is new.",
+        words[-1 if alike else side(learned)],
+    )
+    own = [largest((one,), "lambda_new") for one in DESIGNS]
+    opposite = side(own[0]) * side(own[1]) < 0
+    same = own[0].value * own[1].value > 0
+    yield "Z3. Both designs say the same.", words[-1 if opposite else int(same)]
+
+
 def page(rows: Mapping[Key, RunRow]) -> Iterator[str]:
     """The lines of the page."""
     tasks = usable_tasks(rows, DESIGNS)
@@ -288,6 +316,15 @@ def page(rows: Mapping[Key, RunRow]) -> Iterator[str]:
         yield f"Left out of differences in Λ_new: {listed(left)}, where a checkpoint has fewer than"
         yield f"{LEAST_NEW} new items. Starts are of all eight tasks."
         yield ""
+    yield f"Made on: {listed(sorted({row.processor for row in rows.values()}))}."
+    yield ""
+    yield "## What became of the statements"
+    yield ""
+    yield "| statement | |"
+    yield "|---|---|"
+    for statement, word in judge(rows, tasks):
+        yield f"| {statement} | {word} |"
+    yield ""
     yield "## Differences"
     yield ""
     yield "Means over tasks and three pretrainings; the first rows are means over both designs."

@@ -88,6 +88,25 @@ def test_an_interval_is_read_by_the_rule(gains: dict[str, float], said: str) -> 
     assert sizes.verdict(found["3M − 0.3M"]) == said
 
 
+@pytest.mark.parametrize(
+    ("llama", "gemma", "said"),
+    [
+        ((0.1, 0.2, 0.3), (0.1, 0.2, 0.3), ["supported", "supported", "supported"]),
+        ((0.3, 0.2, 0.1), (0.3, 0.2, 0.1), ["refuted", "refuted", "supported"]),
+        ((0.1, 0.2, 0.3), (0.3, 0.2, 0.1), ["open", "refuted", "refuted"]),
+        ((0.1, 0.2, 0.3), (0.2, 0.2, 0.2), ["supported", "supported", "open"]),
+    ],
+)
+def test_statements_are_judged_by_the_plan(
+    llama: tuple[float, ...], gemma: tuple[float, ...], said: list[str]
+) -> None:
+    rows = {}
+    for design, gains in (("llama", llama), ("gemma", gemma)):
+        made = rows_of(dict(zip(SIZES, gains, strict=True)))
+        rows |= {key: row for key, row in made.items() if design in key[0]}
+    assert [word for _, word in sizes.judge(rows, TASKS)] == said
+
+
 def test_nobody_looks_before_the_last_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
