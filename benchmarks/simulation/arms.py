@@ -138,7 +138,8 @@ def taught_intervals(world: World, generator: np.random.Generator, seed: int, co
         few = ItemTable(few.learned[:MODE_SEEDS], few.head[:MODE_SEEDS], None, few.scale)
         mode[task] = efficiency_replicates(task, few, **draws)
         real[task] = efficiency_replicates(task, tables[1], **draws)
-    alone, (taught, _) = axis_interval([*mode.values()]), less_control(real, mode, [*real])
+    alone = axis_interval([*mode.values()])
+    taught, _ = less_control(real, mode, [*real], by_variance=True)
     low, high = taught.interval.low, taught.interval.high
     return {
         "value": float(np.mean([part.location for part in mode.values()])),

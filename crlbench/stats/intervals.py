@@ -25,6 +25,8 @@ from crlbench.stats.sorting import order_statistics
 
 REPLICATES = 10_000
 LEVEL = 0.95
+MANY = 10**9
+"""Degrees of freedom that make Student's distribution a normal one."""
 ROOT_SEED = derive(0, "report", "bootstrap")
 """Seed of all resampling in reports; stored with every summary."""
 
@@ -231,7 +233,7 @@ def expanded_tail(n: int, df: int, level: float = LEVEL) -> float:
     return NormalDist().cdf(-t * math.sqrt(n / (n - 1)))
 
 
-def student_quantile(p: float, df: int) -> float:
+def student_quantile(p: float, df: float) -> float:
     """Quantile of Student's t."""
     return float(stdtrit(df, p))
 
@@ -298,6 +300,40 @@ def noise_once(
     """
     total, seeds, items = variance_parts(drawn, by_seed, by_item)
     return shrunk(value, drawn, total, seeds + items)
+
+
+def arms_interval(
+    arm: Sequence[Replicates], other: Sequence[Replicates], by_variance: bool
+) -> Interval:
+    """Interval of the mean over tasks of an arm minus another, which has the same tasks and items
+    and seeds of its own.
+
+    Args:
+        by_variance: Student's interval. The spread of each arm is corrected for its own number of
+            seeds; items add what their choice moves, without the noise of answers; degrees of
+            freedom are those of Welch and Satterthwaite. Otherwise the expanded percentile
+            interval, which takes the smaller number of seeds for both arms.
+    """
+    pairs = list(zip(arm, other, strict=True))
+    value = float(np.mean([one.location - two.location for one, two in pairs]))
+    drawn, by_seed, by_item = (
+        mean_of_rows([getattr(one, name) - getattr(two, name) for one, two in pairs])
+        for name in ("drawn", "seeds", "items")
+    )
+    if not by_variance:
+        sizes = [min(len(one.values), len(two.values)) for one, two in pairs]
+        return expanded(noise_once(value, drawn, by_seed, by_item), sizes)
+    _, _, items = variance_parts(drawn, by_seed, by_item)
+    sizes = [len(part.values) for part in (*arm, *other)]
+    shares = [
+        float(np.var(part.seeds)) * n / (n - 1) / len(pairs) ** 2
+        for part, n in zip((*arm, *other), sizes, strict=True)
+    ]
+    variance = items + sum(shares)
+    wobble = sum(share**2 / (n - 1) for share, n in zip(shares, sizes, strict=True))
+    df = variance**2 / wobble if wobble else MANY
+    width = student_quantile(0.5 + LEVEL / 2, df) * math.sqrt(variance)
+    return Interval(value - width, value + width)
 
 
 def shrunk(value: float, drawn: np.ndarray, total: float, variance: float) -> np.ndarray:

@@ -12,15 +12,7 @@ from crlbench.base.added import added_field
 from crlbench.contract.arms import Arm
 from crlbench.contract.conditions import Reference
 from crlbench.disk.names import PLAN_NAME
-from crlbench.stats.intervals import (
-    REPLICATES,
-    ROOT_SEED,
-    Replicates,
-    enough_seeds,
-    expanded,
-    mean_of_rows,
-    noise_once,
-)
+from crlbench.stats.intervals import REPLICATES, ROOT_SEED, Replicates, arms_interval, enough_seeds
 from crlbench.stats.measures import Constants
 from crlbench.stats.resampling import axis_interval
 from crlbench.stats.stability import ModelStability
@@ -379,7 +371,7 @@ def _control(control: Entry | None, real: Evidence, rules: Rules) -> Control | N
     own = own if len(own) == len(real.tasks) else {}
     common = [task for task in replicates if task in own]
     lam, of_real = _headline(list(replicates.values())), _headline(list(own.values()))
-    net, reason = less_control(own, replicates, common)
+    net, reason = less_control(own, replicates, common, by_variance=rules.ranks_new)
     kept = control.arm == "placebo" and rules.ranks_new
     if kept and lam.value is not None and lam.value < 0:
         net, reason = NO_ESTIMATE, "The placebo's Λ is below 0, and a loss is not subtracted."
@@ -415,7 +407,10 @@ def _headline(parts: Sequence[Replicates]) -> Estimate:
 
 
 def less_control(
-    real: Mapping[str, Replicates], control: Mapping[str, Replicates], common: Sequence[str]
+    real: Mapping[str, Replicates],
+    control: Mapping[str, Replicates],
+    common: Sequence[str],
+    by_variance: bool,
 ) -> tuple[Estimate, str | None]:
     """Λ of the real arm minus that of a control, and why there is none.
 
@@ -423,17 +418,13 @@ def less_control(
 
     Args:
         common: tasks of both.
+        by_variance: the interval of protocol CRL-2; otherwise the expanded one of CRL-1.
     """
     if not common:
         return NO_ESTIMATE, "The two arms have no task in common."
-    pairs = [(control[task], real[task]) for task in common]
-    sizes = [min(len(p.values), len(r.values)) for p, r in pairs]
-    value = float(np.mean([r.location - p.location for p, r in pairs]))
-    together, by_seed, by_item = (
-        mean_of_rows([getattr(r, name) - getattr(p, name) for p, r in pairs])
-        for name in ("drawn", "seeds", "items")
-    )
-    if not enough_seeds(sizes):
-        return Estimate(value, None, min(sizes)), None
-    whole = noise_once(value, together, by_seed, by_item)
-    return Estimate(value, expanded(whole, sizes), min(sizes)), None
+    arm, other = ([arms[task] for task in common] for arms in (real, control))
+    pairs = list(zip(arm, other, strict=True))
+    sizes = [min(len(one.values), len(two.values)) for one, two in pairs]
+    value = float(np.mean([one.location - two.location for one, two in pairs]))
+    interval = arms_interval(arm, other, by_variance) if enough_seeds(sizes) else None
+    return Estimate(value, interval, min(sizes)), None

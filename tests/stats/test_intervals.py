@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from crlbench.seeding import derive
 from crlbench.stats.intervals import (
     ROOT_SEED,
+    Replicates,
     Stratum,
+    arms_interval,
     bootstrap,
     drawn_items,
     expanded,
@@ -173,6 +176,42 @@ def test_intervals_that_ignore_the_items_would_be_too_narrow():
 
 
 @pytest.mark.slow
+def arm(seeds: np.ndarray, items: float = 0.0) -> Replicates:
+    """An arm on one task, whose replicates have just the variance of a bootstrapped mean; ``items``
+    is the standard deviation that all arms' items share."""
+    n, drawn = len(seeds), np.array([-1.0, 1.0] * 100)
+    shared = items * np.repeat([-1.0, 1.0], 100)
+    by_seed = seeds.mean() + drawn * seeds.std() / np.sqrt(n)
+    return Replicates(seeds, seeds.mean(), by_seed + shared, by_seed, seeds.mean() + shared)
+
+
+def test_arms_of_one_task_have_welchs_interval():
+    draw = np.random.default_rng(3)
+    real, mode = draw.normal(0.3, 0.02, 10), draw.normal(0.2, 0.05, 3)
+    found = arms_interval([arm(real)], [arm(mode)], by_variance=True)
+    welch = stats.ttest_ind(real, mode, equal_var=False).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((welch.low, welch.high), abs=1e-12)
+
+
+def test_items_that_arms_share_add_nothing_to_their_difference():
+    draw = np.random.default_rng(3)
+    parts = [[draw.normal(0.3, 0.02, 5) for _ in range(4)] for _ in range(2)]
+    plain, shared = (
+        arms_interval(*([arm(x, items) for x in side] for side in parts), by_variance=True)
+        for items in (0.0, 0.3)
+    )
+    assert (plain.low, plain.high) == pytest.approx((shared.low, shared.high), abs=1e-12)
+    own = [[arm(x, items) for x in side] for side, items in zip(parts, (0.3, 0.0), strict=True)]
+    wide = arms_interval(*own, by_variance=True)
+    assert wide.high - wide.low > 2 * 1.96 * 0.3
+
+
+def test_arms_that_never_vary_have_a_point_interval():
+    parts = [arm(np.full(3, value)) for value in (0.3, 0.1)]
+    found = arms_interval(parts[:1], parts[1:], by_variance=True)
+    assert (found.low, found.high) == pytest.approx((0.2, 0.2), abs=1e-12)
+
+
 def test_a_board_of_thirty_models_takes_seconds():
     generator = np.random.default_rng(4)
     tables = [
