@@ -24,9 +24,11 @@ from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
 from crlbench.base.wording import NONE, count, listed, number
 from crlbench.errors import CrlbenchError, Incomplete, UsageError
+from crlbench.run.environment import cpu_model
 from crlbench.stats.designs import Design, DesignEstimate, design_difference
 from crlbench.stats.intervals import Interval
 from crlbench.stats.needs import LEAST_NEW
@@ -154,30 +156,51 @@ def missing(rows: Mapping[Key, RunRow]) -> list[Start]:
 
 
 def make(out: Path, path: Path, jobs: int, end: float | None) -> None:
-    """Make what is missing: first the pretrainings, then the runs of one start after the other.
+    """Make what is missing, one checkpoint after the other: its pretrainings, then its runs.
 
     Raises:
         Incomplete: the time was over.
         UsageError: a command left less than it should.
     """
-    starts = missing(read_rows(path))
-    with ThreadPoolExecutor(jobs) as pool:
-        for _ in pool.map(lambda start: _pretrain(start, out, end), starts):
-            pass
-    for start in starts:
-        folder = out / "runs" / start.name
-        _check_time(end)
-        _evaluate(_weights(start, out), folder, jobs, end)
-        rows = read_rows(path)
-        for run in load_runs(folder):
-            if (run.arm, run.seed) == ("real", SEED) and run.record.status.state != "partial":
-                row = row_of(start.model, start.checkpoint, run)
-                rows[row.key] = row
-        write_rows(path, rows)
-        if start in missing(rows):
+    write_rows(path, of_one_class(read_rows(path), processor()))
+    for checkpoint in CHECKPOINTS:
+        starts = [one for one in missing(read_rows(path)) if one.checkpoint == checkpoint]
+        with ThreadPoolExecutor(jobs) as pool:
+            for _ in pool.map(lambda start: _pretrain(start, out, end), starts):
+                pass
+        for start in starts:
             _check_time(end)
-            raise UsageError(f"{start.name}: runs are missing; the reason stands above")
+            _run(start, out, path, jobs, end)
     print("complete")
+
+
+def of_one_class(rows: Mapping[Key, RunRow], here: str) -> dict[Key, RunRow]:
+    """The rows without those of unfinished checkpoints that another class of machine has made."""
+    begun = {start.checkpoint for start in missing(rows)}
+    return {
+        key: row
+        for key, row in rows.items()
+        if row.checkpoint not in begun or row.processor == here
+    }
+
+
+def processor() -> str:
+    """The class of this machine, as rows name it."""
+    return f"{cpu_model()}, {torch.backends.cpu.get_cpu_capability()}"
+
+
+def _run(start: Start, out: Path, path: Path, jobs: int, end: float | None) -> None:
+    folder = out / "runs" / start.name
+    _evaluate(_weights(start, out), folder, jobs, end)
+    rows = read_rows(path)
+    for run in load_runs(folder):
+        if (run.arm, run.seed) == ("real", SEED) and run.record.status.state != "partial":
+            row = row_of(start.model, start.checkpoint, run)
+            rows[row.key] = row
+    write_rows(path, rows)
+    if start in missing(rows):
+        _check_time(end)
+        raise UsageError(f"{start.name}: runs are missing; the reason stands above")
 
 
 def _check_time(end: float | None) -> None:
@@ -316,7 +339,9 @@ def page(rows: Mapping[Key, RunRow]) -> Iterator[str]:
         yield f"Left out of differences in Λ_new: {listed(left)}, where a checkpoint has fewer than"
         yield f"{LEAST_NEW} new items. Starts are of all eight tasks."
         yield ""
-    yield f"Made on: {listed(sorted({row.processor for row in rows.values()}))}."
+    for checkpoint in CHECKPOINTS:
+        made = {row.processor for row in rows.values() if row.checkpoint == checkpoint}
+        yield f"- `{checkpoint}` was made on: {listed(sorted(made))}"
     yield ""
     yield "## What became of the statements"
     yield ""

@@ -51,6 +51,15 @@ def test_what_is_missing_is_made_checkpoint_by_checkpoint() -> None:
     assert [one.name for one in sizes.missing(rows)] == ["tiny2-gemma-3m-i3o3"]
 
 
+def test_a_checkpoint_is_made_on_one_class_of_machine() -> None:
+    rows, here = rows_of(), "A processor, AVX512"
+    assert sizes.of_one_class(rows, here) == rows
+    del rows["tiny2-gemma-3m", "i2o2", "common"]
+    left = sizes.of_one_class(rows, here)
+    assert {key[1] for key in left} == {"i0o0", "i3o3"}
+    assert sizes.of_one_class(rows, "A processor, AVX2") == rows
+
+
 def test_a_task_without_new_items_is_left_out_for_all() -> None:
     rows = rows_of(few=("chains",))
     assert "chains" not in sizes.usable_tasks(rows, DESIGNS)
