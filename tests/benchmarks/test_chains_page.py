@@ -11,6 +11,7 @@ from crlbench.errors import UsageError
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_the_page_is_that_of_the_stored_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -18,7 +18,7 @@ PROGRAM = Path(iteration.__file__)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("work", ["grpo", "ppo"])
+@pytest.mark.parametrize("work", [pytest.param("grpo", marks=pytest.mark.full), "ppo"])
 def test_every_phase_and_kind_has_its_share(work, tmp_path):
     folder = write_checkpoint(tmp_path / "m")
     done = subprocess.run(

@@ -70,7 +70,13 @@ def test_a_chain_that_spells_a_shared_stage_otherwise_is_refused_by_the_field(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", ["sft-dpo", "online-dpo", "bon", "sft-distill"])
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        "online-dpo",
+        *(pytest.param(n, marks=pytest.mark.full) for n in ("sft-dpo", "bon", "sft-distill")),
+    ],
+)
 def test_a_smoke_run_is_verified_with_all_its_stages(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], recipe: str
 ) -> None:

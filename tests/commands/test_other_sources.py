@@ -42,7 +42,9 @@ def evaluate(out: Path, recipe: str, *extra: str) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", ["distill", "sac-discrete"])
+@pytest.mark.parametrize(
+    "recipe", ["distill", pytest.param("sac-discrete", marks=pytest.mark.full)]
+)
 def test_one_command_runs_and_verify_replays_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], recipe: str
 ) -> None:

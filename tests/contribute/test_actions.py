@@ -229,6 +229,7 @@ def test_code_of_a_pull_request_is_not_run(base: Path, clone: Path, tmp_path: Pa
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_a_replay_goes_through_the_script_of_the_workflow(base: Path, clone: Path) -> None:
     code, printed = ci(base, "replay", clone, "base")
     assert code == 0, printed

@@ -236,6 +236,7 @@ def test_a_replay_refuses_links(
     assert "README.md" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_a_replay_goes_past_what_fails(
     checkout: Path, entry: Path, other: Path, script: str, capsys: pytest.CaptureFixture
 ) -> None:

@@ -76,6 +76,7 @@ def test_a_retracted_entry_stays_readable_and_does_not_rank(
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_list_results_says_it(repository: Path, entry: Path, other: Path) -> None:
     shutil.copytree(other, place(repository, other))
     assert typed(repository, named(entry)).returncode == 0

@@ -49,9 +49,13 @@ DATASETS = {
 
 
 LONG = (
-    "docs/adding.md:0", "docs/datasets.md:0", "docs/findings-1.md:0", "docs/site.md:0",
-    "docs/site.md:2", "docs/soft-actor-critic.md:0", "docs/soft-actor-critic.md:1",
-    "docs/studies/ppo-dpo.md:0", "docs/zoo.md:1",
+    "docs/adding.md:0", "docs/datasets.md:0", "docs/distillation.md:0", "docs/findings-1.md:0",
+    "docs/findings-1.md:4", "docs/findings-1.md:6", "docs/pilot.md:2", "docs/preference.md:0",
+    "docs/process-reward.md:0", "docs/reasoning-gym.md:0", "docs/site.md:0", "docs/site.md:2",
+    "docs/small.md:1", "docs/soft-actor-critic.md:0", "docs/soft-actor-critic.md:1",
+    "docs/studies/ppo-dpo.md:0", "docs/studies/reward-factors.md:0",
+    "docs/studies/step-token.md:0", "docs/studies/step-token.md:1",
+    "docs/studies/tricks-or-traps.md:0", "docs/zoo.md:0", "docs/zoo.md:1", "docs/zoo.md:2",
 )  # fmt: skip
 """Blocks that take longest, of commands that have tests of their own: .ci/full runs them."""
 

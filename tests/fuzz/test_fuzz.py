@@ -47,6 +47,7 @@ def test_a_thousand_inputs_of_the_light_readers(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.timeout(4 * 3600 if FULL else 900)
 def test_all_readers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     done = fuzz(tmp_path, "--inputs", str(INPUTS))

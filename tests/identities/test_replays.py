@@ -33,7 +33,13 @@ reference in the reward and none."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("entry", RUNS)
+@pytest.mark.parametrize(
+    "entry",
+    [
+        pytest.param(entry, marks=[pytest.mark.full] * (number % 3 > 0))
+        for number, entry in enumerate(RUNS)
+    ],
+)
 def test_first_updates_of_a_stored_run_are_made_again(
     entry: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -100,6 +100,7 @@ READ = ("start/retain/text", "end/retain/text")
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_a_dead_rank_ends_the_others_and_one_process_goes_on(tmp_path):
     run = evaluate(tmp_path / "a", "--devices", "2")
     wait_for(lambda: list((tmp_path / "a").glob("**/ckpt/last.ckpt")), 300)

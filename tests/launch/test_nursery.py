@@ -206,6 +206,7 @@ def stored(cells: tuple[Cell, ...]) -> list[Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("threads", [1, pytest.param(2, marks=pytest.mark.full)])
 def test_a_forked_worker_writes_the_bytes_of_a_spawned_one(
     short: Board, tmp_path: Path, threads: int, monkeypatch: pytest.MonkeyPatch

@@ -354,6 +354,7 @@ def between(subject, some, found):
 
 
 @pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("family", ["llama", pytest.param("mistral", marks=pytest.mark.full)])
 def test_a_compiled_step_equals_the_plain_path(family):
     compiled = partial(torch.compile, fullgraph=True, dynamic=False, isolate_recompiles=True)

@@ -516,7 +516,7 @@ def test_what_comes_with_the_weights_changes_no_model_of_the_hub(tmp_path: Path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("linked", [True, False])
+@pytest.mark.parametrize("linked", [True, pytest.param(False, marks=pytest.mark.full)])
 def test_a_hub_model_is_whole_before_its_plan_and_goes_on(linked: bool, tmp_path: Path) -> None:
     """What is downloaded at the first start changes no name at the second."""
     (tmp_path / "made").mkdir()

@@ -408,7 +408,9 @@ int flock(int fd, int operation) {
 
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("cc"), reason="needs a compiler")
-@pytest.mark.parametrize("number", NO_FLOCK)
+@pytest.mark.parametrize(
+    "number", [NO_FLOCK[0], *(pytest.param(n, marks=pytest.mark.full) for n in NO_FLOCK[1:])]
+)
 def test_a_file_system_without_flock(number: int, tmp_path: Path) -> None:
     (tmp_path / "shim.c").write_text(SHIM)
     library = tmp_path / "shim.so"

@@ -127,6 +127,7 @@ def test_the_front_page_says_no_more_than_a_board_can_bear(files: Mapping[str, b
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_the_front_page_of_the_committed_results_claims_nothing_unsupported():
     site = read_site(Path("leaderboard/results"), Catalog())
     (front,) = [page for page in whole(home.pages(site)) if page.path == "index.html"]

@@ -56,6 +56,7 @@ def kill_when(out: Path, place: str, pattern: str) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_a_kill_in_every_stage_changes_no_product(tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     subprocess.run(command(whole), check=True, capture_output=True, timeout=PATIENCE)

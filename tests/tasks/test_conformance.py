@@ -71,7 +71,7 @@ def test_the_tasks_of_the_tracks_are_there() -> None:
 
 
 LONG = ("chains", "countdown", "graph", "knights", "logic", "schema", "string-edits", "units")
-TRIED = [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in TASKS]
+TRIED = [pytest.param(n, marks=pytest.mark.full) if n in LONG else n for n in TASKS]
 """The long ones take several seconds each."""
 
 

@@ -367,7 +367,11 @@ def train_as_rank(rank: int, strategy: str, histories: tuple[str, ...], folder: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("strategy", "histories"), [("ddp", ("restate", "append")), ("fsdp", ("append",))]
+    ("strategy", "histories"),
+    [
+        ("ddp", ("restate", "append")),
+        pytest.param("fsdp", ("append",), marks=pytest.mark.full),
+    ],
 )
 def test_two_processes_train_on_episodes_as_one(
     tmp_path: Path, strategy: str, histories: tuple[str, ...]

@@ -77,6 +77,7 @@ def arms(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], list
     return gains(tmp_path_factory.mktemp("arms"), "ablate", *flags, *reduced)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_gains_a_tenth(arms: dict[tuple[str, str], list[float]], recipe: str):
     (gain,) = arms["tiny-llama", recipe]

@@ -511,6 +511,7 @@ def level(model: str, labels: tuple[str, ...], value: float, spread: float = 0.0
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_a_row_that_cannot_be_compared_takes_no_tier_from_the_others() -> None:
     sound = [e for d in range(4) for e in level(f"model-{d}", INDEPENDENT, 0.9 - 0.2 * d)]
     alone = rank_designs("efficiency", sound, None).ranking
