@@ -13,12 +13,13 @@ import iteration
 import pytest
 
 from tests.support.checkpoints import write_checkpoint
+from tests.support.marks import first
 
 PROGRAM = Path(iteration.__file__)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("work", [pytest.param("grpo", marks=pytest.mark.full), "ppo"])
+@pytest.mark.parametrize("work", first(["ppo", "grpo"]))
 def test_every_phase_and_kind_has_its_share(work, tmp_path):
     folder = write_checkpoint(tmp_path / "m")
     done = subprocess.run(

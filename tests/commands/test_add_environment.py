@@ -79,6 +79,7 @@ def test_the_next_commands_are_said_and_it_is_played_by_hand(
     assert f"user: {row['messages'][-1]['content']}" in out and "over; score 1" in out
 
 
+@pytest.mark.full
 def test_a_bundled_model_learns_it(added: Path, tmp_path: Path) -> None:
     """Its views are documents that the bundled models have read: no model of its own is needed."""
     sizes = {"budget.grid": 2, "budget.iterations_per_point": 4, "evaluation.curve_items": 128,

@@ -9,6 +9,7 @@ import pytest
 
 from crlbench import cli
 from crlbench.contract.record_files import read_record
+from tests.support.marks import first
 
 SMALL = ("--model", "tiny-llama", "--track", "preference", "--tasks", "addition", "--jobs", "1")
 
@@ -70,13 +71,7 @@ def test_a_chain_that_spells_a_shared_stage_otherwise_is_refused_by_the_field(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "recipe",
-    [
-        "online-dpo",
-        *(pytest.param(n, marks=pytest.mark.full) for n in ("sft-dpo", "bon", "sft-distill")),
-    ],
-)
+@pytest.mark.parametrize("recipe", first(["online-dpo", "sft-dpo", "bon", "sft-distill"]))
 def test_a_smoke_run_is_verified_with_all_its_stages(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], recipe: str
 ) -> None:

@@ -25,6 +25,7 @@ from crlbench.run.subject import load_subject
 from crlbench.run.teacher import load_teacher
 from crlbench.run.teacher_entry import pinned
 from tests.support.commands import SHORT
+from tests.support.marks import first
 
 TINY = SHORT | {
     "budget.completions": 4,
@@ -42,9 +43,7 @@ def evaluate(out: Path, recipe: str, *extra: str) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "recipe", ["distill", pytest.param("sac-discrete", marks=pytest.mark.full)]
-)
+@pytest.mark.parametrize("recipe", first(["distill", "sac-discrete"]))
 def test_one_command_runs_and_verify_replays_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], recipe: str
 ) -> None:

@@ -49,8 +49,9 @@ DATASETS = {
 
 
 LONG = (
-    "docs/adding.md:0", "docs/datasets.md:0", "docs/distillation.md:0", "docs/findings-1.md:0",
-    "docs/findings-1.md:4", "docs/findings-1.md:6", "docs/pilot.md:2", "docs/preference.md:0",
+    "docs/adding.md:0", "docs/datasets.md:0", "docs/datasets.md:1", "docs/distillation.md:0",
+    "docs/doctor.md:0", "docs/findings-1.md:0", "docs/findings-1.md:4", "docs/findings-1.md:6",
+    "docs/mini-1.md:0", "docs/pilot.md:2", "docs/preference.md:0",
     "docs/process-reward.md:0", "docs/reasoning-gym.md:0", "docs/site.md:0", "docs/site.md:2",
     "docs/small.md:1", "docs/soft-actor-critic.md:0", "docs/soft-actor-critic.md:1",
     "docs/studies/ppo-dpo.md:0", "docs/studies/reward-factors.md:0",

@@ -128,6 +128,7 @@ def test_a_gpu_that_is_not_there_is_a_problem_and_no_crash(
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_conditions_may_be_changed(capsys: pytest.CaptureFixture[str]) -> None:
     """Another precision is another form, and more completions take more memory."""
     asked = ("doctor", "--model", "tiny-llama", "--offline", "--json")

@@ -13,6 +13,7 @@ import pytest
 from crlbench import cli
 from crlbench.disk.packed import PACKED, unpack
 from tests.identities.pinned import RESULTS
+from tests.support.marks import every
 
 RUNS = {
     "mini-543da47d0c99/tiny-llama@25666175/trpo": "addition/real/seed-00",
@@ -33,13 +34,7 @@ reference in the reward and none."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "entry",
-    [
-        pytest.param(entry, marks=[pytest.mark.full] * (number % 3 > 0))
-        for number, entry in enumerate(RUNS)
-    ],
-)
+@pytest.mark.parametrize("entry", every(RUNS, 3))
 def test_first_updates_of_a_stored_run_are_made_again(
     entry: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -23,6 +23,7 @@ from crlbench.run.admission import Admitted, Checkpoint, admit, settle
 from tests.catalog.test_fetch import write_gguf
 from tests.support import hub
 from tests.support.checkpoints import CHAT_TEMPLATE, write_checkpoint
+from tests.support.marks import first
 
 Change = Callable[[Path], None]
 INDEX, WHOLE = "model.safetensors.index.json", "model.safetensors"
@@ -516,7 +517,7 @@ def test_what_comes_with_the_weights_changes_no_model_of_the_hub(tmp_path: Path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("linked", [True, pytest.param(False, marks=pytest.mark.full)])
+@pytest.mark.parametrize("linked", first([True, False]))
 def test_a_hub_model_is_whole_before_its_plan_and_goes_on(linked: bool, tmp_path: Path) -> None:
     """What is downloaded at the first start changes no name at the second."""
     (tmp_path / "made").mkdir()

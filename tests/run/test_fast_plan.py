@@ -12,6 +12,7 @@ from crlbench.contract.records import RunRecord
 from crlbench.disk.names import DIGESTS
 from tests.support.checkpoints import write_checkpoint
 from tests.support.commands import command, terse
+from tests.support.marks import first
 
 
 def run(model: str, out: Path, plan: str) -> tuple[Path, RunRecord]:
@@ -22,7 +23,7 @@ def run(model: str, out: Path, plan: str) -> tuple[Path, RunRecord]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["tiny-llama", "tiny2-granite-hybrid"])
+@pytest.mark.parametrize("model", first(["tiny-llama", "tiny2-granite-hybrid"]))
 def test_a_fast_run_says_so_and_replays_to_the_last_bit(
     model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

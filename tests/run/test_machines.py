@@ -25,6 +25,7 @@ from crlbench.run import store
 from crlbench.suite.external import fetch_task
 from tests.suite.test_external import make_catalog, publish, source
 from tests.support.bundled import plain_copy
+from tests.support.marks import first
 
 ROOT = Path(__file__).parents[2]
 NO_FLOCK = [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP]
@@ -408,9 +409,7 @@ int flock(int fd, int operation) {
 
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("cc"), reason="needs a compiler")
-@pytest.mark.parametrize(
-    "number", [NO_FLOCK[0], *(pytest.param(n, marks=pytest.mark.full) for n in NO_FLOCK[1:])]
-)
+@pytest.mark.parametrize("number", first(NO_FLOCK))
 def test_a_file_system_without_flock(number: int, tmp_path: Path) -> None:
     (tmp_path / "shim.c").write_text(SHIM)
     library = tmp_path / "shim.so"

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason=
 
 
 @pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.timeout(900)
 def test_sigterm_to_the_group_ends_each_cell_with_its_checkpoint(tmp_path: Path) -> None:
     job = disturb.jobs(tmp_path)["tiny"]

@@ -30,6 +30,7 @@ from crlbench.site.known import PART, packed_text, read_known
 from crlbench.site.pages import File, Kept, Made
 from crlbench.site.reading import read_site
 from crlbench.site.source import Site
+from tests.support.marks import first
 
 pytestmark = pytest.mark.slow
 
@@ -120,7 +121,7 @@ CHANGES: Mapping[str, Callable[[str], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("name", first(CHANGES))
 def test_a_changed_file_makes_its_entry_be_read_again(
     copied: Path, cache: Cache, read: list[str], name: str
 ) -> None:
@@ -232,9 +233,7 @@ def test_a_build_from_damaged_parcels_is_the_cold_one(
 PARTS = ("head", "small", "large 0", "evidence 0 kept", "arm 0 tasks", "panels", "files")
 
 
-@pytest.mark.parametrize(
-    "part", [*PARTS[:2], *(pytest.param(n, marks=pytest.mark.full) for n in PARTS[2:])]
-)
+@pytest.mark.parametrize("part", first(PARTS, 2))
 def test_a_damaged_part_is_made_again_when_it_is_asked_for(
     committed: Path, cache: Cache, cold: Mapping[str, bytes], part: str
 ) -> None:
@@ -263,10 +262,7 @@ def test_a_parcel_under_the_key_of_another_is_not_taken(
     assert read == [*MODELS]
 
 
-@pytest.mark.parametrize(
-    "change",
-    ["no run", *(pytest.param(n, marks=pytest.mark.full) for n in ("[]", "{}", "no arms"))],
-)
+@pytest.mark.parametrize("change", first(["no run", "[]", "{}", "no arms"]))
 def test_a_sound_parcel_of_something_else_is_made_again(
     committed: Path, cache: Cache, cold: Mapping[str, bytes], read: list[str], change: str
 ) -> None:
@@ -343,13 +339,7 @@ def test_a_value_that_no_build_kept_is_computed_again(
     assert building.build(read_site(committed, Catalog(), cache=cache)) == cold
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        "<script>",
-        *(pytest.param(v, marks=pytest.mark.full) for v in (None, 0.5, float("nan"), ["x", 1])),
-    ],
-)
+@pytest.mark.parametrize("value", first(["<script>", None, 0.5, float("nan"), ["x", 1]]))
 @pytest.mark.parametrize("kind", ["results-", "transfer-"])
 def test_results_of_several_entries_that_no_build_kept_are_computed_again(
     committed: Path, cache: Cache, cold: Mapping[str, bytes], kind: str, value: Any

@@ -376,6 +376,7 @@ def test_the_table_has_a_row_for_each_design_and_axis(site: Site, files: dict[st
         assert (row["tier"] != "") == ranked
 
 
+@pytest.mark.full
 def test_what_is_kept_of_entries_gives_the_same_site(
     results: Path, files: dict[str, bytes], tmp_path: Path
 ) -> None:

@@ -143,6 +143,7 @@ def test_the_front_page_of_the_committed_results_claims_nothing_unsupported():
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_what_the_results_of_the_first_version_bear(tmp_path: Path):
     """A front page of mini version 1: the start first, and nothing known of other tasks."""
     board = "mini-543da47d0c99"

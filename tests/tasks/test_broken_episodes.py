@@ -15,6 +15,7 @@ from crlbench.errors import ValidationError
 from crlbench.suite.freeze import freeze
 from crlbench.suite.gauntlet import episodes
 from crlbench.suite.gauntlet.examine import CHECKS, MEANINGS, checks_of, meaning_of, try_rule
+from tests.support.marks import first
 
 FOLDER = Catalog().find("task", "guess").path
 SOURCE = (FOLDER / "task.py").read_text()
@@ -126,16 +127,14 @@ def assert_only(task: Task, rule: str, reason: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [*[*CODE][:3], *(pytest.param(n, marks=pytest.mark.full) for n in [*CODE][3:])]
-)
+@pytest.mark.parametrize("name", first(CODE, 2))
 def test_broken_code_is_caught_by_its_rule_alone(tmp_path: Path, name: str) -> None:
     rule, reason, changes = CODE[name]
     assert_only(Task(written(tmp_path, changes)), rule, reason)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", first(FILES))
 def test_a_broken_file_is_caught_by_its_rule_alone(tmp_path: Path, name: str) -> None:
     rule, reason, spoil = FILES[name]
     folder = written(tmp_path, [])

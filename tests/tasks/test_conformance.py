@@ -22,6 +22,7 @@ from crlbench.suite.gauntlet.asking import Level
 from crlbench.suite.gauntlet.duplicates import search
 from crlbench.suite.gauntlet.examine import CHECKS, run
 from crlbench.suite.gauntlet.report import Finding, Report
+from tests.support.marks import every
 
 TASKS = Catalog().list("task")
 SIZES = {"train": 2048, "train_fixed": 256, "id": 512, "hard": 256, "format": 320}
@@ -70,13 +71,8 @@ def test_the_tasks_of_the_tracks_are_there() -> None:
     assert {"addition", "list-ops", "counting", "key-value", "modular", "letters"} <= {*TASKS}
 
 
-LONG = ("chains", "countdown", "graph", "knights", "logic", "schema", "string-edits", "units")
-TRIED = [pytest.param(n, marks=pytest.mark.full) if n in LONG else n for n in TASKS]
-"""The long ones take several seconds each."""
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TRIED)
+@pytest.mark.parametrize("name", every(TASKS, 4))
 def test_every_rule_on_a_part_drawn_by_hashing(name: str) -> None:
     assert_kept(report(name, "quick"))
 
