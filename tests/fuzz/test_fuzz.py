@@ -21,7 +21,7 @@ from tests.fuzz.targets import TARGETS
 from tests.fuzz.worker import made
 
 FULL = bool(os.environ.get("CRLBENCH_FULL"))
-INPUTS = 1_000_000 if FULL else 5_000
+INPUTS = 1_000_000 if FULL else 1_500
 LIGHT = ("model-entry", "task-rows", "study-file", "wheel", "names")
 """Targets without a run and without torch, for every run of the tests."""
 
@@ -47,7 +47,6 @@ def test_a_thousand_inputs_of_the_light_readers(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.full
 @pytest.mark.timeout(4 * 3600 if FULL else 900)
 def test_all_readers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     done = fuzz(tmp_path, "--inputs", str(INPUTS))

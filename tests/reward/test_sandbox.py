@@ -320,7 +320,6 @@ def test_malformed_values_do_not(form: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.full
 def test_the_battery_by_the_hundred(outside: Outside) -> None:
     """Every hostile program over two servers at once; a right one passes after each.
 
