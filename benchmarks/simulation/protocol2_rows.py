@@ -43,9 +43,8 @@ MEASURED = replace(ALONE, items=0.0133, seeds_by_cell=(0.43, 1.93))
 from cell to cell."""
 MINI_2 = Spreads(0.018, 0.05, 0.01, 0.045, 0.012, items=0.0098, seeds_by_cell=(0.43, 1.93))
 """On the board of mini version 2, in Λ_new of designs (2026-11-28); the others are of version 1."""
-AT_ENDS = 0.01
-"""Of RL seeds of mini version 2 without the noise of items: with it, .012 in Λ_new and .011 in Gen;
-half of it in the mode arm."""
+ALIKE = 0.01
+"""Spread of seeds that are nearly alike, before the noise of answers; half of it in a mode arm."""
 PRESENT = "mini 2"
 """In the names of rows with these spreads."""
 UNEQUAL = {
@@ -108,8 +107,8 @@ def _axes() -> Iterator[Row]:
     for tasks in (4, 8):
         world = World(same_arms, tasks=tasks, correlation=ARMS_ALIKE)
         yield _axis_row("taught intervals", "Λ(mode), Taught", "equal arms", world)
-    two = (Entry(spread=AT_ENDS), Entry(mean=0.42, spread=AT_ENDS))
-    arms = (replace(arms[0], spread=AT_ENDS / 2), replace(arms[1], spread=AT_ENDS))
+    two = (Entry(spread=ALIKE), Entry(mean=0.42, spread=ALIKE))
+    arms = (replace(arms[0], spread=ALIKE / 2), replace(arms[1], spread=ALIKE))
     for tasks in TASKS:
         boards = {
             "new": ("Λ_new", World(two, tasks=tasks, profile=0.5)),
@@ -117,7 +116,7 @@ def _axes() -> Iterator[Row]:
             "taught": ("Λ(mode), Taught", World(arms, tasks=tasks, correlation=ARMS_ALIKE)),
         }
         for kind, (sign, world) in boards.items():
-            yield _axis_row(f"{kind} intervals", sign, f"{PRESENT}: two", world)
+            yield _axis_row(f"{kind} intervals", sign, "two models, seeds alike", world)
 
 
 def _axis_row(kind: str, sign: str, what: str, world: World) -> Row:

@@ -5,12 +5,21 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pretrain
 import pytest
 import rates
 from rates import GRID, next_rate, winner
+
+from benchmarks import sizes
+
+
+def test_the_study_of_sizes_has_the_rates_and_the_moment_of_the_models() -> None:
+    for design, (size, ending) in product(sizes.DESIGNS, sizes.SIZES.items()):
+        assert sizes.RATES[size] == pretrain.RATES[f"tiny2-{design}{ending}"]
+    assert sizes.MOMENT == pretrain.MOMENT
 
 
 def losses(best: float) -> dict[float, float]:

@@ -175,7 +175,6 @@ def test_intervals_that_ignore_the_items_would_be_too_narrow():
     assert (whole.high - whole.low) > 1.2 * (blind.high - blind.low)
 
 
-@pytest.mark.slow
 def arm(seeds: np.ndarray, items: float = 0.0) -> Replicates:
     """An arm on one task, whose replicates have just the variance of a bootstrapped mean; ``items``
     is the standard deviation that all arms' items share."""
@@ -212,6 +211,7 @@ def test_arms_that_never_vary_have_a_point_interval():
     assert (found.low, found.high) == pytest.approx((0.2, 0.2), abs=1e-12)
 
 
+@pytest.mark.slow
 def test_a_board_of_thirty_models_takes_seconds():
     generator = np.random.default_rng(4)
     tables = [
