@@ -3,8 +3,8 @@
     python benchmarks/machines.py OUT.jsonl [ENTRY ...] [--seed-index 0] [--updates R]
 
 Each run is made again to its end and laid beside the stored one: digests of the first iterations,
-figures of every iteration, items of every evaluation, both ends and Λ. With --updates, its first R
-iterations alone. One line of JSON for each.
+figures of every iteration, items of every evaluation, both ends, Λ and Λ_new. With --updates, its
+first R iterations alone. One line of JSON for each.
 Classes that this machine does not have are had by the kernels that torch and MKL choose, as in
 ``ATEN_CPU_CAPABILITY=default python benchmarks/machines.py ...``. docs/trust.md has the table.
 """
@@ -16,7 +16,7 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from crlbench.commands.verify_recompute import model_of
 from crlbench.contract.machine import KERNELS
 from crlbench.contribute.results.layout import find_entries
 from crlbench.proof.entry import homes_of
-from crlbench.proof.likeness import Stored, captured, other_class
+from crlbench.proof.likeness import Stored, captured, captured_new, other_class
 from crlbench.proof.replay import Trace, cell_of, replays
 from crlbench.verdict.load import load_runs
 from crlbench.verdict.runs import Run
@@ -77,10 +77,13 @@ def compare(run: Run, trace: Trace) -> dict[str, Any]:
     pairs = [(p, ours[p.x], run.items(p.items_ref, "curve")) for p in record.curve if p.x in ours]
     digests = list(zip(run.digests() or (), trace.digests, strict=False))
     whole = trace.whole.get("splits", {})
+    stored = Stored(record, [], run.items)
     lam: list[float | None] = [None]
+    lam_new: Sequence[float | None] = [None]
     if whole:
         start, bounds = whole["id"]["start"], (record.task.floor, record.task.ceiling)
         lam = [captured(curve, start, *bounds) for curve in (record.curve, trace.curve)]
+        lam_new = captured_new(stored, trace)
     return {
         "run": run.name,
         "track": record.protocol.track,
@@ -88,7 +91,7 @@ def compare(run: Run, trace: Trace) -> dict[str, Any]:
         "theirs": _class(record.environment),
         "here": _class(trace.environment),
         "switches": {name: os.environ[name] for name in KERNELS if name in os.environ},
-        "other_class": sorted(other_class(Stored(record, [], run.items), trace)),
+        "other_class": sorted(other_class(stored, trace)),
         "digests_equal": [
             {n: getattr(a, n) == getattr(b, n) for n in ("prompts", "completions", "rewards",
                                                         "losses", "parameters")}
@@ -120,6 +123,7 @@ def compare(run: Run, trace: Trace) -> dict[str, Any]:
             for name, split in record.splits.items() if name in whole
         },
         "lam": math.nan if None in lam else lam[0] - lam[1],
+        "lam_new": math.nan if None in lam_new else lam_new[0] - lam_new[1],
         "status": [record.status.model_dump(), trace.status.model_dump()],
     }
 

@@ -117,6 +117,28 @@ def _axes() -> Iterator[Row]:
         }
         for kind, (sign, world) in boards.items():
             yield _axis_row(f"{kind} intervals", sign, "two models, seeds alike", world)
+    for tasks, seeds in product(TASKS, (3, 5)):
+        for kind, (sign, world) in _present_axes().items():
+            board = replace(world, tasks=tasks, seeds=seeds)
+            yield _axis_row(f"{kind} intervals", sign, f"two models, {PRESENT}", board)
+
+
+def _present_axes() -> dict[str, tuple[str, World]]:
+    """Worlds whose starts, gains and spreads of seeds are like those of the present board.
+
+    Its seeds differ by .012 in Λ_new, .011 in Gen and Λ, .008 in Λ of the mode arm; these by .012,
+    .014, .012 and .008, the noise of answers included.
+    """
+    even = World((), ease=-0.5, ups_and_downs=0.05)
+    new = (Entry(mean=0.15, spread=0.01), Entry(mean=0.2, spread=0.01))
+    ends = (Entry(mean=0.02, spread=0.003), Entry(mean=0.05, spread=0.003))
+    arms = (Entry(mean=0.06, spread=0.003, model=0), Entry(mean=0.16, spread=0.008, model=0))
+    far = World(ends, "generalization", ease=-2.0, ups_and_downs=0.02)
+    return {
+        "new": ("Λ_new", replace(even, entries=new, profile=0.5)),
+        "gen": ("Gen", far),
+        "taught": ("Λ(mode), Taught", replace(even, entries=arms, correlation=ARMS_ALIKE)),
+    }
 
 
 def _axis_row(kind: str, sign: str, what: str, world: World) -> Row:

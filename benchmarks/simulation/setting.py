@@ -92,6 +92,14 @@ class World:
     items difficult."""
     stress: int = 0
     """How many of the seeds, the last ones, are runs of the stress arm."""
+    ease: float = 0.0
+    """Added to the logits of :data:`LEVELS`."""
+    ups_and_downs: float = UPS_AND_DOWNS
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """Logit of the start model's success on the mean item of each task."""
+        return tuple(level + self.ease for level in LEVELS[: self.tasks])
 
     @property
     def stressed(self) -> np.ndarray:
@@ -104,13 +112,16 @@ def course(grid: Grid) -> np.ndarray:
     return 1.0 - np.exp(-COURSE * grid.time)
 
 
-def movements(generator: np.random.Generator, shape: tuple[int, ...], grid: Grid) -> np.ndarray:
+def movements(
+    world: World, generator: np.random.Generator, shape: tuple[int, ...]
+) -> np.ndarray:
     """(..., T) ups and downs of the skill, none at the start."""
-    noise = generator.normal(0.0, UPS_AND_DOWNS, (*shape, grid.points))
-    for j in range(1, grid.points):
+    points = world.grid.points
+    noise = generator.normal(0.0, world.ups_and_downs, (*shape, points))
+    for j in range(1, points):
         noise[..., j] *= np.sqrt(1.0 - MEMORY**2)
         noise[..., j] += MEMORY * noise[..., j - 1]
-    return noise * course(grid)
+    return noise * course(world.grid)
 
 
 def targets(world: World, generator: np.random.Generator, task: int) -> np.ndarray:

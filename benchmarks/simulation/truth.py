@@ -6,7 +6,7 @@ is drawn but runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -22,7 +22,6 @@ from .setting import (
     HARD_PACE,
     HARDER,
     ITEM_SPREAD,
-    LEVELS,
     MINI,
     PACE_SPREAD,
     TEMPLATES,
@@ -60,29 +59,36 @@ def score(level: float, skill: np.ndarray, profile: float = 0.0) -> np.ndarray:
 
 
 def efficiency(
-    task: int, skill: np.ndarray, profile: float = 0.0, measured: np.ndarray | None = None
+    level: float, skill: np.ndarray, profile: float = 0.0, measured: np.ndarray | None = None
 ) -> np.ndarray:
-    """(...) Λ of (..., T) skills; u is 0 from ``measured`` on."""
+    """(...) Λ of (..., T) skills on a task of that level; u is 0 from ``measured`` on."""
     points = skill.shape[-1]
-    start = float(score(LEVELS[task], np.array(0.0), profile))
-    u = score(LEVELS[task], skill, profile)
+    start = float(score(level, np.array(0.0), profile))
+    u = score(level, skill, profile)
     if measured is not None:
         u = u * (np.arange(points) < measured[..., None])
     area = u @ trapezoid_weights(np.linspace(0.0, 1.0, points), 1.0)
     return captured(area - start, start)
 
 
-def generalization(tasks: int, task: int, skill: np.ndarray, profile: float = 0.0) -> np.ndarray:
-    """(...) Gen at (...) final skills; nothing is forgotten."""
+def generalization(
+    levels: Sequence[float], task: int, skill: np.ndarray, profile: float = 0.0
+) -> np.ndarray:
+    """(...) Gen at (...) final skills on one of the tasks of these levels; nothing is forgotten."""
+    level = levels[task]
     none = np.array(0.0)
     starts, ends = (
-        np.mean([score(LEVELS[task] + t, z, profile) for t in TEMPLATES], axis=0)
+        np.mean([score(level + t, z, profile) for t in TEMPLATES], axis=0)
         for z in (none, skill)
     )
-    others = [_change(LEVELS[j], TRANSFER_PACE * skill, profile) for j in range(tasks) if j != task]
+    others = [
+        _change(other, TRANSFER_PACE * skill, profile)
+        for j, other in enumerate(levels)
+        if j != task
+    ]
     parts = [
-        _change(LEVELS[task], skill, profile),
-        _change(LEVELS[task] - HARDER, HARD_PACE * skill, profile),
+        _change(level, skill, profile),
+        _change(level - HARDER, HARD_PACE * skill, profile),
         captured(ends - starts, starts),
         np.mean(others, axis=0),
     ]
@@ -96,16 +102,16 @@ def _change(level: float, skill: np.ndarray, profile: float) -> np.ndarray:
 
 @lru_cache(maxsize=64)
 def slopes(
-    axis: Axis, tasks: int, task: int, profile: float = 0.0
+    axis: Axis, levels: tuple[float, ...], task: int, profile: float = 0.0
 ) -> Callable[[np.ndarray], np.ndarray]:
     """The function from a run's true value on the axis to the slope of its skill.
 
     Stability has no value of one run; there, seeds are described by their Λ.
     """
     if axis == "generalization":
-        values = generalization(tasks, task, SLOPES * course(MINI)[-1], profile)
+        values = generalization(levels, task, SLOPES * course(MINI)[-1], profile)
     else:
-        values = efficiency(task, SLOPES[:, None] * course(MINI), profile)
+        values = efficiency(levels[task], SLOPES[:, None] * course(MINI), profile)
     return lambda wanted: np.interp(wanted, values, SLOPES)
 
 
@@ -129,8 +135,9 @@ def expected(world: World, location: Location) -> tuple[float, ...]:
 def _runs(world: World, generator: np.random.Generator, task: int) -> np.ndarray:
     """(M, n) true values of the runs of a task."""
     goals = targets(world, generator, task)
-    slope = slopes(world.axis, world.tasks, task, world.profile)(goals)
-    skill = slope[..., None] * course(world.grid) + movements(generator, goals.shape, world.grid)
+    slope = slopes(world.axis, world.levels, task, world.profile)(goals)
+    skill = slope[..., None] * course(world.grid) + movements(world, generator, goals.shape)
     if world.axis == "generalization":
-        return generalization(world.tasks, task, skill[..., -1], world.profile)
-    return efficiency(task, skill, world.profile, measured_points(world, generator))
+        return generalization(world.levels, task, skill[..., -1], world.profile)
+    levels, measured = world.levels, measured_points(world, generator)
+    return efficiency(levels[task], skill, world.profile, measured)

@@ -20,7 +20,6 @@ from .setting import (
     HARD_PACE,
     HARDER,
     ITEM_SPREAD,
-    LEVELS,
     PACE_SPREAD,
     RETAIN_ITEMS,
     RETAIN_LEVEL,
@@ -74,7 +73,7 @@ class Items:
 def simulate(world: World, generator: np.random.Generator) -> list[Answers]:
     """One board: what every entry answered on every task."""
     owner = _owners(world.entries)
-    items = [_items(world, generator, level, owner) for level in LEVELS[: world.tasks]]
+    items = [_items(world, generator, level, owner) for level in world.levels]
     if world.axis == "generalization":
         return _ends(world, generator, items, owner)
     found = []
@@ -122,8 +121,8 @@ def _items(
 def _runs(world: World, generator: np.random.Generator, task: int) -> tuple[np.ndarray, np.ndarray]:
     """(M, n, T) skill and (M, n) measured evaluations of every run of a task."""
     goals = targets(world, generator, task)
-    slope = slopes(world.axis, world.tasks, task, world.profile)(goals)
-    skill = slope[..., None] * course(world.grid) + movements(generator, goals.shape, world.grid)
+    slope = slopes(world.axis, world.levels, task, world.profile)(goals)
+    skill = slope[..., None] * course(world.grid) + movements(world, generator, goals.shape)
     return skill.astype(np.float32), measured_points(world, generator)
 
 
@@ -170,8 +169,8 @@ def _splits(
     owner: np.ndarray,
 ) -> dict[str, Items]:
     count = world.grid.end_items
-    hard = _items(world, generator, LEVELS[task] - HARDER, owner, count)
-    form = _items(world, generator, LEVELS[task], owner, count, len(TEMPLATES))
+    hard = _items(world, generator, world.levels[task] - HARDER, owner, count)
+    form = _items(world, generator, world.levels[task], owner, count, len(TEMPLATES))
     shift = np.resize(np.float32(TEMPLATES), count)
     others = {
         f"transfer/{j}": Items(other.ease, np.float32(TRANSFER_PACE) * other.pace)

@@ -394,27 +394,11 @@ class _Beside:
             within = gap <= self.band.captured
             yield Difference(self.iterations, "captured (Λ)", before, after, within, gap)
         if protocol_name(record.fingerprint.leaves) != PROTOCOL_NAME:
-            yield from self._compare_new()
-
-    def _compare_new(self) -> Iterator[Difference]:
-        """Λ on the new items, which ranks under protocol CRL-2: right answers that move between
-        known and new items on a later curve leave every mean as it is."""
-        known, start = self._known(), self.trace.vector(START + ID)
-        if known is None or start is None or (~known).sum() < LEAST_NEW:
-            return
-        record, score = self.stored.record, float(start[:, ~known].mean())
-        bounds = record.task.floor, record.task.ceiling
-        sides = (
-            (record.curve, lambda ref: self.stored.vector(ref, "curve")),
-            (self.trace.curve, self.trace.vector),
-        )
-        before, after = (
-            captured(_on(~known, curve, vector), score, *bounds) for curve, vector in sides
-        )
-        if before is not None and after is not None and before != after:
-            gap = abs(before - after)
-            within = gap <= self.band.captured_new
-            yield Difference(self.iterations, "captured (Λ_new)", before, after, within, gap)
+            before, after = captured_new(self.stored, self.trace)
+            if before is not None and after is not None and before != after:
+                gap = abs(before - after)
+                within = gap <= self.band.captured_new
+                yield Difference(self.iterations, "captured (Λ_new)", before, after, within, gap)
 
     def _end(self, ref: str, update: int) -> Iterator[Difference]:
         """The items of a split at one end."""
@@ -428,18 +412,11 @@ class _Beside:
         a, b = before.astype(np.float64), after.astype(np.float64)
         gap, changed = abs(float(a.mean() - b.mean())), int((before != after).sum())
         if ref.startswith(START):
-            within = start_within(ref, before, after, self.band, self._known())
+            within = start_within(ref, before, after, self.band, _known(self.stored, self.trace))
         else:
             within = gap <= self.band.end + FEW / before.size
         what = f"items of {ref}, {changed} of {before.size}"
         yield Difference(update, what, float(a.mean()), float(b.mean()), within, gap)
-
-    def _known(self) -> np.ndarray | None:
-        """(N,) bool: what the replay's start model answers rightly when greedy."""
-        greedy, task = self.trace.vector(START + GREEDY), self.stored.record.task
-        if greedy is None:
-            return None
-        return is_right(np.asarray(unit(greedy[0], task.floor, task.ceiling)))
 
 
 def captured(
@@ -458,6 +435,31 @@ def captured(
     u = (np.array([point.score for point in curve]) - floor) / (ceiling - floor)
     head = (start - floor) / (ceiling - floor)
     return float((np.trapezoid(u, x) / x[-1] - head) / max(1.0 - head, MIN_HEADROOM))
+
+
+def captured_new(stored: Stored, trace: Trace) -> tuple[float | None, float | None]:
+    """Λ_new of a stored run and of a replay to its end, over the items that are new to the
+    replay's start model; None for too few of them.
+
+    It ranks under protocol CRL-2: right answers that move between known and new items on a later
+    curve leave every mean as it is.
+    """
+    known, start = _known(stored, trace), trace.vector(START + ID)
+    if known is None or start is None or (~known).sum() < LEAST_NEW:
+        return None, None
+    record, score = stored.record, float(start[:, ~known].mean())
+    bounds = record.task.floor, record.task.ceiling
+    before = _on(~known, record.curve, lambda ref: stored.vector(ref, "curve"))
+    after = _on(~known, trace.curve, trace.vector)
+    return captured(before, score, *bounds), captured(after, score, *bounds)
+
+
+def _known(stored: Stored, trace: Trace) -> np.ndarray | None:
+    """(N,) bool: what the replay's start model answers rightly when greedy."""
+    greedy, task = trace.vector(START + GREEDY), stored.record.task
+    if greedy is None:
+        return None
+    return is_right(np.asarray(unit(greedy[0], task.floor, task.ceiling)))
 
 
 def _on(
