@@ -133,14 +133,19 @@ def learned(stored: Stored) -> str:
     known, new = fmean(p.known for p in parts), fmean(p.new for p in parts)
     second = [p.second_share for p in parts if p.second_share is not None]
     share = known_share(parts)
-    flagged = [f"{e.slug} on {listed(e.novelty.flagged)}" for e in stored.first
-               if e.novelty and e.novelty.flagged]
+    checked = [(e, e.novelty) for e in stored.every or stored.first if e.novelty]
+    flagged = sorted(
+        f"{e.slug}@{e.checkpoint} on {' and '.join(n.flagged)}" for e, n in checked if n.flagged
+    )
+    moved = [abs(plain - strict) for _, n in checked for strict, plain in [_both(n)] if plain]
     text = (
         f"L = {number(known + new)}: L_known {number(known)}, L_new {number(new)}"
         f"{'' if share is None else f' ({percent(1 - share, 0)} new)'}. "
         f"Wrong greedily and yet right in two or more of 32 draws: "
         f"{percent(fmean(second), 0) if second else '–'} of the items. The stricter definition of "
-        f"new moves Λ_new by more than .1 for: {listed(flagged, 12) or 'none'}."
+        f"new moves Λ_new of a task by more than .1 for: {listed(flagged, 24) or 'none'}. Over all "
+        f"tasks with {LEAST_NEW} such items, it moves a checkpoint by at most "
+        f"{number(max(moved, default=None))}."
     )
     heads = ("mean over designs, tasks and seeds", "before", "after")
     return f"{table(heads, rows)}\n\n{text}"
@@ -209,14 +214,21 @@ def unranked(stored: Stored) -> list[str]:
 
 def _strict(novelty: EntryNovelty | None) -> str:
     """Λ_new by the stricter definition and by the plain one, on the tasks that have both."""
-    if novelty is None:
+    strict, plain = (None, None) if novelty is None else _both(novelty)
+    if novelty is None or strict is None:
         return "–"
+    tasks = sum(part.lam_strict is not None for part in novelty.tasks.values())
+    return f"{number(strict)} against {number(plain)} ({tasks} of {len(novelty.tasks)})"
+
+
+def _both(novelty: EntryNovelty) -> tuple[float, float] | tuple[None, None]:
+    """Mean Λ_new by the stricter definition and by the plain one, over the tasks with both."""
     both = [(part.lam_strict, part.lam_new) for part in novelty.tasks.values()]
     parts = [(strict, new) for strict, new in both if strict is not None and new is not None]
     if not parts:
-        return "–"
+        return None, None
     strict, plain = (fmean(one) for one in zip(*parts, strict=True))
-    return f"{number(strict)} against {number(plain)} ({len(parts)} of {len(novelty.tasks)})"
+    return strict, plain
 
 
 def by_task(stored: Stored) -> str:

@@ -17,6 +17,7 @@ from crlbench.site.board_columns import Cells, make_cells
 from crlbench.site.design_standings import Opened, in_the_mean, opened
 from crlbench.site.facets import Facets, facets
 from crlbench.site.source import StoredBoard
+from crlbench.stats.novelty import STRICT_GAP
 from crlbench.stats.tiers import Standing
 from crlbench.verdict.axes import AXES, AXIS_WORDS, Axis, AxisScore
 from crlbench.verdict.design_rows import group_entries
@@ -180,6 +181,18 @@ def _flags(unit: Unit, axis: Axis) -> Iterator[Flag]:
     ]
     if failed:
         yield Flag(f"{len(failed)} failed", wording.listed(failed))
+    second = [
+        task if len(unit) == 1 else f"{entry.checkpoint}: {task}"
+        for entry in unit
+        if entry.novelty is not None
+        for task in entry.novelty.flagged
+    ]
+    if axis == "efficiency" and second:
+        about = (
+            f"Without second choices of the start model Λ_new differs by more than "
+            f"{wording.number(STRICT_GAP, 1)} on {wording.listed(second)}"
+        )
+        yield Flag("second choices", about)
     beside = unit[0].failures_beside(axis)
     if axis == "stability" and beside:
         where = wording.listed(beside)

@@ -21,6 +21,8 @@ from crlbench.site.recipes import _tallies
 from crlbench.site.run_tables import tabulate_runs
 from crlbench.site.source import Site
 from crlbench.site.standing_rows import _flags
+from crlbench.verdict.axes import Axis
+from crlbench.verdict.entry import Entry as Judged
 from tests.site.simulated import REVISION, submit, text_of
 from tests.support.simulate import Plan, write_board
 
@@ -101,6 +103,23 @@ def test_failures_on_a_task_that_stability_leaves_out_are_told(site: Site) -> No
         "Runs failed on counting, which Stab leaves out: no gain is shown there"
     )
     assert "failures not counted" not in {flag.label for flag in _flags((beside,), "efficiency")}
+
+
+def test_a_task_whose_strict_items_say_something_else_is_flagged(site: Site) -> None:
+    entry = site.boards[0].board.entries[0]
+    told = replace(entry, novelty=replace(entry.novelty, flagged=("counting",)))
+
+    def said(unit: list[Judged], axis: Axis) -> list[str]:
+        return [flag.about for flag in _flags(unit, axis) if flag.label == "second choices"]
+
+    differs = "Without second choices of the start model Λ_new differs by more than 0.1 on "
+    assert said([told], "efficiency") == [f"{differs}counting"]
+    two = [replace(told, checkpoint="i0o0"), replace(told, checkpoint="i1o1")]
+    assert said(two, "efficiency") == [f"{differs}i0o0: counting, i1o1: counting"]
+    assert not said([told], "stability")
+    silent = replace(entry, novelty=replace(entry.novelty, flagged=()))
+    assert not said([silent], "efficiency")
+    assert not said([replace(entry, novelty=None)], "efficiency")
 
 
 def test_tables_have_the_parts(site: Site, files: dict[str, bytes]) -> None:
