@@ -55,11 +55,17 @@ class Stored:
         """One entry a design, by name."""
         self.every = [entry for entry in known if entry.checkpoint is not None and entry.is_whole]
         """All checkpoints that have whole entries."""
-        self.runs = [
-            run
-            for run in runs
-            if run.recipe == RECIPE and run.model in {entry.model for entry in self.first}
-        ]
+        self.runs = self._runs_of(runs, self.first)
+        self.real_seconds = [
+            [run.record.volatile["wall_s"][-1] for run in self._runs_of(runs, entries)
+             if run.record.arm == "real"]
+            for entries in (self.first, self.every)
+        ]  # fmt: skip
+        """Wall times of real runs: of the first checkpoints, and of all."""
+
+    def _runs_of(self, runs: Sequence[Run], entries: Sequence[Entry]) -> list[Run]:
+        models = {entry.model for entry in entries}
+        return [run for run in runs if run.recipe == RECIPE and run.model in models]
 
     @property
     def missing(self) -> list[str]:
@@ -106,10 +112,13 @@ def status(stored: Stored) -> str:
     several = [row for row in _rows(stored, "efficiency") if row.counted > 1]
     if not several:
         return f"**Complete: {have} designs** (one checkpoint each) on {tasks}."
+    seeds = sorted({entry.n for entry in stored.first})
+    standing = "provisional" if any(e.standing == "provisional" for e in stored.first) else "full"
     return (
         f"**Complete: {have} designs** ({len(several)} with several checkpoints that count) on "
-        f"{tasks}. Tiers, pairs, Λ_new and Gen of a design, and their intervals, are over its "
-        f"checkpoints. Everything else, Stab among it, is of `{FIRST}`, which alone has all arms."
+        f"{tasks}. Ranks are {standing}: {listed([str(n) for n in seeds])} real seeds of "
+        f"`{FIRST}`. Tiers, pairs, Λ_new and Gen of a design, and their intervals, are over its checkpoints. "
+        f"Everything else, Stab among it, is of `{FIRST}`, which alone has all arms."
     )
 
 
@@ -421,10 +430,10 @@ def _mean_start(stored: Stored, entry: Entry, split: str) -> float:
 
 def gates(stored: Stored) -> str:
     """The figures of the pilot's gates on the ranked tasks, which select nothing."""
-    columns = [_gate_figures(stored.first)]
+    columns = [_gate_figures(stored.first, stored.real_seconds[0])]
     heads = ["figure", "the gate asked", f"of `{FIRST}`"]
     if len(stored.every) > len(stored.first):
-        columns.append(_gate_figures(stored.every))
+        columns.append(_gate_figures(stored.every, stored.real_seconds[1]))
         heads.append("of all checkpoints")
     asked = {
         "greedy less sampled score at the start": "at most .15",
@@ -435,12 +444,13 @@ def gates(stored: Stored) -> str:
         "gain, on the scale from floor to ceiling": "at least .10",
         "fewest new items of a checkpoint and task": str(LEAST_NEW),
         "checkpoints and tasks with fewer": "none",
+        "wall time of a run, median and 95th percentile": "processor time at most 60 s",
     }
     rows = zip(asked.items(), *columns, strict=True)
     return table(heads, [[*names, *figures] for names, *figures in rows])
 
 
-def _gate_figures(entries: Sequence[Entry]) -> list[str]:
+def _gate_figures(entries: Sequence[Entry], seconds: Sequence[float]) -> list[str]:
     """The figures of some checkpoints; the mode arm is compared where an entry has one."""
     sampled, greedy = (
         [one.start for e in entries for task in e.tasks for one in task.splits if one.name == name]
@@ -467,6 +477,7 @@ def _gate_figures(entries: Sequence[Entry]) -> list[str]:
         number(fmean(gains) if gains else None),
         str(min(items)) if items else "–",
         f"{sum(count < LEAST_NEW for count in items)} of {len(items)}",
+        " and ".join(f"{wait:.0f} s" for wait in np.percentile(seconds, (50, 95))),
     ]
 
 
