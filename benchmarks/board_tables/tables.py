@@ -117,8 +117,8 @@ def status(stored: Stored) -> str:
     return (
         f"**Complete: {have} designs** ({len(several)} with several checkpoints that count) on "
         f"{tasks}. Ranks are {standing}: {listed([str(n) for n in seeds])} real seeds of "
-        f"`{FIRST}`. Tiers, pairs, Λ_new and Gen of a design, and their intervals, are over its checkpoints. "
-        f"Everything else, Stab among it, is of `{FIRST}`, which alone has all arms."
+        f"`{FIRST}`. Tiers, pairs, Λ_new and Gen of a design, and their intervals, are over its "
+        f"checkpoints. Everything else, Stab among it, is of `{FIRST}`, which alone has all arms."
     )
 
 
