@@ -12,22 +12,21 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+import textwrap
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 
 from board_pages import read as read_board
 from board_runs import BOARD
-from board_tables.tables import Stored, decided_pairs, leads, passes, unranked
+from board_tables.tables import Stored, fastest, mean_score, passes
 
-from crlbench.base.wording import count, listed, number, percent
+from crlbench.base.wording import number, percent
 from crlbench.pages import svg
 from crlbench.pages.curves import SeedCurve, mean_curve
 from crlbench.pages.frame import budget_ticks, number_ticks, x_axis, y_axis
 from crlbench.pages.svg import BOLD, Scale, color, element, figure, text
 from crlbench.stats.novelty import known_share
-from crlbench.verdict.axes import MARGIN, AxisScore
 from crlbench.verdict.run_curve import full_curve
 from crlbench.verdict.runs import Run
 
@@ -112,11 +111,10 @@ def words(stored: Stored) -> str:
         )
     ]
     most, first, last = passes(stored.first, "id")[-1]
-    designs, whole = len(stored.expected) - len(stored.missing), len(stored.expected)
-    who = f"{designs} of {whole} designs are measured."
-    if designs == whole and stored.ranking("efficiency").ranking.anchors:
-        who = first_of(stored)
-    _, pairs, beyond = decided_pairs(stored, "efficiency")
+    fourth = textwrap.fill(
+        f"4. **Who learns fastest**: {fastest(stored)}", 118, subsequent_indent="   ",
+        break_on_hyphens=False,
+    )  # fmt: skip
     return (
         f"1. **{percent(None if known is None else 1 - known, 0)} of what is learned is new.** It "
         "comes from problems that the start model answers\n"
@@ -129,38 +127,8 @@ def words(stored: Stored) -> str:
         "3. **On the mean, no more problems come within reach.** At least one of "
         f"{most} samples is right for\n"
         f"   {number(first)} of the problems before training, and for {number(last)} after.\n"
-        f"4. **Who learns fastest**: {who} "
-        f"{beyond or 'None'} of {count(pairs, 'pair')}\n   {'is' if beyond < 2 else 'are'} shown "
-        f"to differ beyond these {count(len(stored.board.tasks), 'task')}, each taken alone.\n"
+        f"{fourth}\n"
     )
-
-
-def first_of(stored: Stored) -> str:
-    """Which design is highest, and of which others it is ahead, by each of the tests."""
-    ranking = stored.ranking("efficiency").ranking
-    first = next(one for one in ranking.standings if one.model == ranking.anchors[0])
-    ahead, staying, others = leads(stored)
-    at_once = f"it is ahead of {len(first.worse)} by more than"
-    if not first.worse:
-        at_once = "no lead of more than"
-    said = (
-        f"`{first.model.partition('/')[0]}` is highest. Each pair taken alone, it is ahead of "
-        f"{ahead} of the {others} others;\n   {staying} of these leads stay at a false-discovery "
-        f"rate of 5 %. With all pairs tested at once, {at_once}\n   {MARGIN}"
-        f"{'' if first.worse else ' is shown'}."
-    )
-    without = unranked(stored)
-    if not without:
-        return said
-    have = "has" if len(without) == 1 else "have"
-    names = listed([f"`{name}`" for name in without])
-    return f"{said} {names} {have} no rank."
-
-
-def mean_score(scores: Sequence[AxisScore]) -> float | None:
-    """The mean of those that have a value; None without one."""
-    values = [score.value for score in scores if score.value is not None]
-    return fmean(values) if values else None
 
 
 # -- learning curves -----------------------------------------------------------------------------

@@ -205,6 +205,62 @@ def efficiency(stored: Stored) -> str:
     return f"{table(heads, rows)}\n\n{text}{_scope(ranking)}{left_out(stored)}"
 
 
+def fastest(stored: Stored) -> str:
+    """Which design is highest in sample efficiency, and how far that is known."""
+    designs, whole = len(stored.expected) - len(stored.missing), len(stored.expected)
+    who = f"{designs} of {whole} designs are measured."
+    if designs == whole and stored.ranking("efficiency").ranking.anchors:
+        who = _first_and_its_leads(stored)
+    _, pairs, beyond = decided_pairs(stored, "efficiency")
+    return (
+        f"{who} {beyond or 'None'} of {count(pairs, 'pair')} {'is' if beyond < 2 else 'are'} shown "
+        f"to differ beyond these {count(len(stored.board.tasks), 'task')}, each taken alone."
+    )
+
+
+def _first_and_its_leads(stored: Stored) -> str:
+    ranking = stored.ranking("efficiency").ranking
+    first = next(one for one in ranking.standings if one.model == ranking.anchors[0])
+    ahead, staying, others = leads(stored)
+    at_once = f"it is ahead of {len(first.worse)} by more than {MARGIN}"
+    if not first.worse:
+        at_once = f"no lead of more than {MARGIN} is shown"
+    said = (
+        f"`{first.model.partition('/')[0]}` is highest. Each pair taken alone, it is ahead of "
+        f"{ahead} of the {others} others; {staying} of these leads stay at a false-discovery "
+        f"rate of 5 %. With all pairs tested at once, {at_once}."
+    )
+    without = unranked(stored)
+    if not without:
+        return said
+    have = "has" if len(without) == 1 else "have"
+    names = listed([f"`{name}`" for name in without])
+    return f"{said} {names} {have} no rank."
+
+
+def answer(stored: Stored) -> str:
+    """The board in short: who is fastest, what was learned, and what the labels did."""
+    parts = [p for e in stored.first if e.novelty for p in e.novelty.tasks.values()]
+    share = known_share(parts)
+    new = "–" if share is None else percent(1 - share, 0)
+    real = number(mean_score([e.lam for e in stored.first]))
+    mode = number(mean_score([e.mode.lam for e in stored.first if e.mode]))
+    several = any(row.counted > 1 for row in _rows(stored, "efficiency"))
+    allowed = " Verdicts are over several pretrainings of each design." if several else ""
+    return (
+        f"**Who learns fastest on `mini`?** {fastest(stored)}{allowed}\n\n"
+        f"**What is learned?** {new} of it comes from problems that the start model answers "
+        f"wrongly when decoded greedily. Λ is {real} with the task's rewards, and {mode} when the "
+        "model is paid for its own likeliest answers."
+    )
+
+
+def mean_score(scores: Sequence[AxisScore]) -> float | None:
+    """The mean of those that have a value; None without one."""
+    values = [score.value for score in scores if score.value is not None]
+    return fmean(values) if values else None
+
+
 def left_out(stored: Stored) -> str:
     """Which checkpoints have no Λ_new, and why; empty where each has one."""
     return "".join(
@@ -593,6 +649,7 @@ def _first_of(stored: Stored, row: str) -> Entry | None:
 
 
 BLOCKS: dict[str, tuple[str, Callable[[Stored], str]]] = {
+    "answer": ("", answer),
     "status": ("", status),
     "learned": ("What is learned", learned),
     "efficiency": ("Who learns fastest", efficiency),

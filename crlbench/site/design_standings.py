@@ -162,11 +162,14 @@ def of_designs(designs: AxisDesigns) -> str:
     rows = [row for row in designs.rows if row.ranks and not row.alone]
     counts = sorted(row.counted for row in rows)
     several = str(counts[0]) if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
-    over = f"over {several} pretrained checkpoints"
     if narrow := sorted({row.about for row in rows} - {THE_DESIGN}):
-        said = f"Verdicts are about {wording.listed(narrow, 4)}, {over}, and not about designs."
+        over = f"over {several} pretrained checkpoints, and not about designs"
+        said = f"Verdicts are about {wording.listed(narrow, 4)}, {over}."
     else:
-        said = f"Verdicts are about designs, each {over}."
+        said = (
+            "Verdicts and 95 % intervals are about designs, so they allow for other pretrainings: "
+            f"each is over {several} checkpoints."
+        )
     aside = [row.display_name for row in designs.rows if designs.is_aside(row)]
     if aside:
         counts, has = ("counts", "has") if len(aside) == 1 else ("count", "have")

@@ -192,7 +192,7 @@ def test_pages_are_written_once_and_checked(
     page = docs / "choosing.md"
     page.write_text(text.replace("board: axes", "board: axis"), encoding="utf-8")
     assert board_pages.main(given) == UsageError.exit_code
-    assert "choosing.md: no table is called axis; there are status" in capsys.readouterr().err
+    assert "choosing.md: no table is called axis; there are answer" in capsys.readouterr().err
 
 
 def test_a_board_without_entries_says_so_and_has_no_table(docs: Path, tmp_path: Path) -> None:

@@ -50,7 +50,10 @@ def test_a_design_says_which_checkpoint_its_scores_are_of(tmp_path: Path):
     designs = {f"tiny-{name}": (slope, INDEPENDENT) for name, slope in (("phi", 2.0), ("neox", 1))}
     (first, *_) = leaders.size_leaders(site_of(tmp_path, *plans(designs)))
     over, scores = first["lines"][:2]
-    assert over == "Verdicts are about designs, each over 3 pretrained checkpoints."
+    assert over == (
+        "Verdicts and 95 % intervals are about designs, so they allow for other pretrainings: "
+        "each is over 3 checkpoints."
+    )
     assert scores.startswith("Checkpoint i0o0 on 4 tasks, 5 seeds: sampled")
 
 
@@ -167,4 +170,5 @@ def test_a_verdict_on_one_corpus_order_is_about_no_design():
     said = design_standings.of_designs(designs)
     assert "corpus order 0" in said and "not about designs" in said
     alike = board_of_designs(INDEPENDENT, 2).board.rankings["ppo"]["efficiency"].designs
-    assert design_standings.of_designs(alike).startswith("Verdicts are about designs, each over 3")
+    said = design_standings.of_designs(alike)
+    assert "are about designs" in said and "each is over 3 checkpoints" in said
