@@ -30,10 +30,10 @@ TARGET = "Target: 93 to 98; 2,000 boards leave an error of 1."
 
 def axes(found: list[Found]) -> Table:
     head = ("axis", "board", "tasks", "n", "boards", "one entry", "difference", "bias")
-    head += ("better or worse",)
+    head += ("better or worse", "bound")
     lines = []
     for row, columns in found:
-        world = row.world
+        world, wins = row.world, columns["better or worse"]
         values, gaps = columns["value"], columns["difference"]
         first, second = values.mean(), (values + gaps).mean()
         if row.kind == "new intervals":
@@ -48,15 +48,17 @@ def axes(found: list[Found]) -> Table:
         known = row.kind in ("new intervals", "taught intervals")
         bias = f"{values.mean() - first:+.4f}" if known else "–"
         place = (str(world.tasks), str(world.seeds - world.stress), _boards(columns))
-        wins = _mean(columns["better or worse"]) if world.entries[0] == world.entries[1] else "–"
-        lines.append((SIGNS[row.kind], row.what, *place, *map(_percent, hits), bias, wins))
+        errors = ("–", "–")
+        if world.entries[0] == world.entries[1]:
+            errors = (f"{wins.mean():.3f}", f"{upper_bound(wins):.3f}")
+        lines.append((SIGNS[row.kind], row.what, *place, *map(_percent, hits), bias, *errors))
     before = (
         "Coverage of 95 % intervals, in %, on boards that are answered item by item; n calm seeds. "
         f"{TARGET} Λ_new is compared with boards of {MANY_ITEMS:,} items, Λ(mode) and Taught with "
         "the truth without the noise of items, Stab and Gen with the mean of their own estimates. "
         "The stress arm has three runs, whose seeds spread twice as far, and the mode arm three. "
-        "Taught stands under *difference*. Last column: how often equal models get a verdict of "
-        "a difference, or equal arms a Taught that excludes 0."
+        "Taught stands under *difference*. Last columns: how often equal models get a verdict "
+        "of a difference, or equal arms a Taught that excludes 0, and its upper bound."
     )
     return head, lines, before, ""
 
