@@ -86,7 +86,8 @@ def size_leaders(site: Site) -> list[dict[str, Any]]:
     if waiting:
         least = beyond[0].partition(" to ")[0].removesuffix(" and more")
         label = f"{least} and more" if last else "All sizes"
-        cards.append({"label": label, "entry": "", "ranked": False, "waiting": _waiting(waiting)})
+        empty = {"entry": "", "ranked": False, "ahead": False}
+        cards.append({"label": label, **empty, "waiting": _waiting(waiting)})
     return cards
 
 
@@ -167,6 +168,7 @@ def _leader(members: Sequence[Member]) -> dict[str, Any]:
         "name": first.name,
         "chip": _chip(first, len(tied), len(ranked), members),
         "ranked": bool(ranked),
+        "ahead": bool(ranked) and len(tied) == 1,
         "score": f"{first.score.sign} {words.estimate(first.score)}".strip(),
         "lines": [*_unranked(ranked, previews), *_beyond(stored, entry), *_lines(first)],
         "waiting": "",

@@ -113,7 +113,7 @@ def test_a_card_is_of_a_design_and_not_of_its_best_checkpoint(card):
     found = card(board_of_designs(INDEPENDENT, 3))
     # The third design: .4, .42 and .44.
     assert "0.42" in found["score"] and "0.44" not in found["score"]
-    assert found["chip"] == "first of 3" and found["name"] == "model-2"
+    assert found["chip"] == "first of 3" and found["name"] == "model-2" and found["ahead"]
 
 
 def test_designs_that_could_not_be_compared_do_not_tie(card):
@@ -162,6 +162,7 @@ def test_a_class_may_begin_below_the_first_row_of_its_board(card):
     designs = replace(found.designs, pairs=pairs)
     stored.board.rankings["ppo"]["efficiency"] = replace(found, ranking=ranking, designs=designs)
     assert card(stored)["chip"] == "tie of 2 of 2"
+    assert not card(stored)["ahead"]
 
 
 def test_a_verdict_on_one_corpus_order_is_about_no_design():
