@@ -225,10 +225,10 @@ def _discovery() -> Iterator[Row]:
             scene = Scene(spreads, 8, 3, LABELS[plan], designs)
             what_here = f"{what}, {plan} checkpoints"
             yield _row("discovery", "design discoveries", what_here, scene)
-        for plan in ("3", "6"):
-            scene = Scene(MINI_2, 8, 3, LABELS[plan], designs)
-            what_here = f"{PRESENT}: {what}, {_checkpoints(plan)}"
-            yield _row("discovery", "design discoveries", what_here, scene)
+        for plan, tasks in product(("1", "3", "6"), TASKS):
+            scene = Scene(MINI_2, tasks, 3, LABELS[plan], designs)
+            kind = "false discoveries" if plan == "1" else "design discoveries"
+            yield _row("discovery", kind, f"{PRESENT}: {what}, {_checkpoints(plan)}", scene)
 
 
 def _ranks() -> Iterator[Row]:

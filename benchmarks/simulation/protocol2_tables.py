@@ -106,7 +106,7 @@ def effects(found: list[Found]) -> Table:
 
 
 def discovery(found: list[Found]) -> Table:
-    head = ("board", "n", "boards", "verdicts", "false share", "any false")
+    head = ("board", "tasks", "n", "boards", "verdicts", "false share", "any false")
     head += ("verdicts that stay", "false share", "any false")
     lines = []
     for row, columns in found:
@@ -117,11 +117,9 @@ def discovery(found: list[Found]) -> Table:
                 f"{columns[f'{name}: false share'].mean():.3f}",
                 f"{columns[f'{name}: any false'].mean():.3f}",
             ]
-        lines.append((row.what, str(row.scene.seeds), _boards(columns), *cells))
-    before = (
-        "28 pairs, 56 hypotheses; four tasks, designs with several checkpoints eight. Target of "
-        "the false share with the line: .05."
-    )
+        place = (str(row.scene.tasks), str(row.scene.seeds), _boards(columns))
+        lines.append((row.what, *place, *cells))
+    before = "28 pairs, 56 hypotheses. Target of the false share with the line: .05."
     return head, lines, before, ""
 
 
