@@ -158,7 +158,7 @@ DISCOVERY = chosen(
     "discovery",
     "4 equal, 4 a margin or more apart/M=8/R=1/K=4/n=5",
     "8 equal, 3 x 2 checkpoints",
-    "8 equal, 3 checkpoints",
+    "8 equal, 3 checkpoints/M=8/R=3/K=8",
 )
 AXES = chosen(
     "axes",
