@@ -17,15 +17,18 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks.simulation import protocol2, protocol2_designs, protocol2_tables, tables
-from benchmarks.simulation.arms import true_new, true_taught
+from benchmarks.simulation import protocol2, protocol2_designs, protocol2_tables, scores, tables
+from benchmarks.simulation.arms import new_tables, true_new, true_taught
 from benchmarks.simulation.engine import one, simulate_row
 from benchmarks.simulation.protocol2_rows import ARMS_ALIKE, LABELS, PRESENT, UNEQUAL, rows_2
 from benchmarks.simulation.rows import PARTS_2, Row, rows
 from benchmarks.simulation.setting import Entry, World, measured_points, targets, unit_noise
 from benchmarks.simulation.spreads import MEAN, Board, Scene, Spreads, draw
+from benchmarks.simulation.world import simulate
 from crlbench.stats.design_pairs import design_pairs
 from crlbench.stats.designs import Design, design_difference, design_mean
+from crlbench.stats.generalization import WEIGHTS_2
+from crlbench.stats.measures import ItemTable
 from crlbench.stats.reml import minimise
 from crlbench.stats.variance_components import (
     RESIDUAL,
@@ -195,6 +198,40 @@ def test_arms_of_a_model_are_as_alike_as_on_the_board() -> None:
             parts.append(arms - arms.mean(axis=1, keepdims=True))
     assert len(parts) == 64
     assert np.corrcoef(np.hstack(parts))[0, 1] == pytest.approx(ARMS_ALIKE, abs=0.05)
+
+
+@pytest.mark.slow
+def test_seeds_of_the_present_worlds_spread_as_docs_say() -> None:
+    """Standard deviations of seeds inside a cell, the noise of answers included."""
+    worlds = {
+        row.kind: row.world
+        for row in rows_2(("axes",))
+        if PRESENT in row.name and row.name.endswith("n=5/K=8")
+    }
+    found: dict[str, list[float]] = {"new": [], "gen": [], "mode": [], "real": []}
+    for seed in range(8):
+        drawn = {
+            kind: simulate(world, np.random.default_rng(seed)) for kind, world in worlds.items()
+        }
+        for answers in drawn["new intervals"]:
+            tables = new_tables(answers, worlds["new intervals"])
+            found["new"] += [seeds_of(table).var(ddof=1) for table, _ in tables]
+        for task, answers in enumerate(drawn["gen intervals"]):
+            values = scores.generalization(answers, f"task-{task}", WEIGHTS_2)
+            found["gen"] += list(values.var(axis=1, ddof=1))
+        for answers in drawn["taught intervals"]:
+            mode, real = scores.item_tables(answers, worlds["taught intervals"].grid)
+            found["mode"].append(seeds_of(mode).var(ddof=1))
+            found["real"].append(seeds_of(real).var(ddof=1))
+    spreads = {name: float(np.sqrt(np.mean(values))) for name, values in found.items()}
+    said = {"new": 0.012, "gen": 0.014, "mode": 0.008, "real": 0.012}
+    assert spreads == pytest.approx(said, abs=0.0015)
+
+
+def seeds_of(table: ItemTable) -> np.ndarray:
+    """(n,) Λ of every seed."""
+    items = table.learned.shape[1]
+    return table.lam(np.full((1, items), 1.0 / items))[0]
 
 
 def test_a_world_without_a_stress_arm_is_drawn_as_before() -> None:
