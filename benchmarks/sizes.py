@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from scipy.stats import spearmanr
 
 from crlbench.base.wording import NONE, count, listed, number
 from crlbench.errors import CrlbenchError, Incomplete, UsageError
@@ -298,6 +299,16 @@ def verdict(found: DesignEstimate) -> str:
     return f"no difference of {MARGIN}" if max(-low, high) < MARGIN else "open"
 
 
+def start_and_gain(rows: Mapping[Key, RunRow], tasks: Sequence[str]) -> float:
+    """Spearman's correlation of start u with Λ_new over all checkpoints, means over tasks."""
+    means = [
+        [values_of(rows, (design,), size, tasks, name).mean(axis=(1, 2)) for design in DESIGNS
+         for size in SIZES]
+        for name in ("start", "lambda_new")
+    ]  # fmt: skip
+    return float(spearmanr(*map(np.concatenate, means)).statistic)
+
+
 def side(found: DesignEstimate) -> int:
     """1 for an interval above 0, -1 for one below, 0 otherwise."""
     if found.interval is None:
@@ -353,18 +364,23 @@ def page(rows: Mapping[Key, RunRow]) -> Iterator[str]:
     yield "## Differences"
     yield ""
     yield "Means over tasks and three pretrainings; the first rows are means over both designs."
-    yield "The variance is pooled over the three sizes."
+    yield "The variance is pooled over the three sizes. L is the area of all items, on the tasks of"
+    yield "Λ_new."
     yield ""
     yield "| number | designs | sizes | difference | these tasks, 95 % | similar tasks, 95 % | |"
     yield "|---|---|---|---|---|---|---|"
     for designs in (DESIGNS, *((one,) for one in DESIGNS)):
-        for name, sign in (("start", "start u"), ("lambda_new", "Λ_new")):
+        for name, sign in (("start", "start u"), ("lambda_new", "Λ_new"), ("learned", "L")):
             chosen = TASKS if name == "start" else tasks
             for label, found in differences(rows, designs, chosen, name).items():
                 ends = [_ends(one) for one in (found.interval, found.wider)]
                 value = number(found.value, 3, signed=True)
                 cells = [sign, " and ".join(designs), label, value, *ends, verdict(found)]
                 yield f"| {' | '.join(cells)} |"
+    yield ""
+    checkpoints = len(SIZES) * len(DESIGNS) * len(CHECKPOINTS)
+    yield f"Start u and Λ_new of the {checkpoints} checkpoints, means over the tasks of Λ_new: rank"
+    yield f"correlation {number(start_and_gain(rows, tasks))}."
     yield ""
     yield "## Every size"
     yield ""

@@ -84,6 +84,18 @@ def test_differences_are_those_of_the_checkpoints_with_a_pooled_variance() -> No
     assert sizes.verdict(one) == "larger"
 
 
+def test_start_and_gain_are_correlated_over_the_checkpoints() -> None:
+    rows = rows_of(few=("chains",))
+    tasks = sizes.usable_tasks(rows, DESIGNS)
+    own = [
+        [np.mean([getattr(rows[model, label, task], name) for task in tasks])
+         for model in sorted({model for model, _, _ in rows}) for label in sizes.CHECKPOINTS]
+        for name in ("start", "lambda_new")
+    ]  # fmt: skip
+    assert len(own[0]) == 18
+    assert sizes.start_and_gain(rows, tasks) == pytest.approx(stats.spearmanr(*own).statistic)
+
+
 @pytest.mark.parametrize(
     ("gains", "said"),
     [
