@@ -55,17 +55,13 @@ class Stored:
         """One entry a design, by name."""
         self.every = [entry for entry in known if entry.checkpoint is not None and entry.is_whole]
         """All checkpoints that have whole entries."""
-        self.runs = self._runs_of(runs, self.first)
+        self.runs = _runs_of(runs, self.first)
         self.real_seconds = [
-            [run.record.volatile["wall_s"][-1] for run in self._runs_of(runs, entries)
+            [run.record.volatile["wall_s"][-1] for run in _runs_of(runs, entries)
              if run.record.arm == "real"]
             for entries in (self.first, self.every)
         ]  # fmt: skip
         """Wall times of real runs: of the first checkpoints, and of all."""
-
-    def _runs_of(self, runs: Sequence[Run], entries: Sequence[Entry]) -> list[Run]:
-        models = {entry.model for entry in entries}
-        return [run for run in runs if run.recipe == RECIPE and run.model in models]
 
     @property
     def missing(self) -> list[str]:
@@ -92,6 +88,11 @@ class Stored:
                 # A failed run has no end score; it counts with nothing solved, as in a rank.
                 cells.setdefault((run.model, run.task), []).append(value or 0.0)
         return fmean(map(fmean, cells.values()))
+
+
+def _runs_of(runs: Sequence[Run], entries: Sequence[Entry]) -> list[Run]:
+    models = {entry.model for entry in entries}
+    return [run for run in runs if run.recipe == RECIPE and run.model in models]
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

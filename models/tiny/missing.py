@@ -1,8 +1,8 @@
 """Make the weights of ``tiny2-*`` that do not come along: ``python models/tiny/missing.py``.
 
-Entries name the weights of every checkpoint by their digest. Each that is not here is made by
-``pretrain.py`` in a process of its own, and compared; what is here is not made again, so the same
-command continues. Exit code 3 where a machine of another class made other bits.
+Entries name the weights of every checkpoint by their digest. What is not here with that digest is
+made by ``pretrain.py`` in a process of its own, and compared; what is, is not made again, so the
+same command continues. Exit code 3 where a machine of another class makes other bits.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from pretrain import HERE, SECOND
+from card import weights_digest
+from pretrain import BUNDLED, HERE, SECOND
 
 from crlbench.base.wording import count
 from crlbench.contract.model_card import read_model_card
@@ -33,13 +34,19 @@ def commands(folder: Path) -> Iterator[list[str]]:
         folder: of entries and ``tiny/``.
     """
     for name in SECOND:
-        place = folder / "tiny" / name
-        if not any(place.glob(f"{WEIGHTS}*")):
+        entry, place = read_model_card(folder / f"{name}.toml"), folder / "tiny" / name
+        if name not in BUNDLED and not _is_made(place, entry.weights_sha256[WEIGHTS]):
             yield ["--model", name]
-        for label in read_model_card(folder / f"{name}.toml").checkpoints:
-            if not (place / label / WEIGHTS).is_file():
+        for label, digests in entry.checkpoints.items():
+            if not _is_made(place / label, digests[WEIGHTS]):
                 init, order = label.removeprefix("i").split("o")
                 yield ["--model", name, "--init", init, "--order", order]
+
+
+def _is_made(place: Path, stated: str) -> bool:
+    """Whether a folder has the weights of that digest: others are of another pretraining, or the
+    half of a file that was being written."""
+    return (place / WEIGHTS).is_file() and weights_digest(place) == stated
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -87,6 +87,32 @@ def test_a_board_with_fewer_designs_says_what_is_missing(stored: Stored) -> None
         "**Complete: 3 designs** (2 with several checkpoints that count) on 4 tasks."
     )
     assert text.endswith("Everything else, Stab among it, is of `i0o0`, which alone has all arms.")
+    assert "Ranks are provisional: 5 real seeds of `i0o0`." in text
+    text = block("answer", whole)
+    first = whole.ranking("efficiency").ranking.anchors[0].partition("/")[0]
+    assert text.startswith(f"**Who learns fastest on `mini`?** `{first}` is highest. ")
+    assert "Verdicts are over several pretrainings of each design." in text
+    assert f"Λ is {number(fmean(entry.lam.value for entry in whole.first))} with" in text
+    assert "3 of 8 designs are measured." in block("answer", stored)
+
+
+@pytest.mark.slow
+def test_what_the_stricter_definition_moves_is_said_of_every_checkpoint(stored: Stored) -> None:
+    found = Stored(stored.board, stored.runs, stored.expected)
+    assert {entry.checkpoint for entry in found.every} == {"i0o0", "i1o1", "i2o2"}
+    parts = {
+        task: replace(part, lam_strict=part.lam_new - 0.25)
+        for task, part in found.every[0].novelty.tasks.items()
+    }
+    found.every = [
+        replace(entry, novelty=replace(entry.novelty, tasks=parts, flagged=("a", "b")))
+        if (entry.slug, entry.checkpoint) == ("tiny2-llama", "i1o1")
+        else replace(entry, novelty=replace(entry.novelty, flagged=()))
+        for entry in found.every
+    ]
+    text = block("learned", found)
+    assert "Λ_new of a task by more than .1 for: tiny2-llama@i1o1 on a and b." in text
+    assert "it moves a checkpoint by at most 0.25." in text
 
 
 def test_scores_are_those_of_the_records(board: Path, stored: Stored) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
+import re
+from hashlib import sha256
 from pathlib import Path
 
 import missing
@@ -17,11 +18,22 @@ UNTRACKED = {
 }
 
 
+def weights_of(name: str, label: str) -> bytes:
+    """What stands here for the weights of a checkpoint; no label is an entry's own."""
+    return f"{name} {label}".encode()
+
+
 @pytest.fixture
 def zoo(tmp_path: Path) -> Path:
-    """Entries and folders as they come along, without the weights' bytes."""
+    """Entries and folders as they come along, with digests of other weights."""
     for name in SECOND:
-        shutil.copy(HERE.parent / f"{name}.toml", tmp_path)
+        labels = iter(("", *FURTHER))
+        entry = re.sub(
+            r'(?<=model\.safetensors" = ")\w{64}',
+            lambda _: sha256(weights_of(name, next(labels))).hexdigest(),  # noqa: B023
+            (HERE.parent / f"{name}.toml").read_text(encoding="utf-8"),
+        )
+        (tmp_path / f"{name}.toml").write_text(entry, encoding="utf-8")
         (tmp_path / "tiny" / name).mkdir(parents=True)
         if name not in UNTRACKED:
             (tmp_path / "tiny" / name / "model.safetensors.xz").touch()
@@ -40,17 +52,17 @@ def test_every_checkpoint_that_an_entry_names_is_made_once(zoo: Path) -> None:
 
 def test_what_is_here_is_not_made_again(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in SECOND:
-        (zoo / "tiny" / name / "model.safetensors").touch()
-        for label in FURTHER if name not in UNTRACKED else ():
-            (zoo / "tiny" / name / label).mkdir()
-            (zoo / "tiny" / name / label / "model.safetensors").touch()
-    made = zoo / "tiny" / "tiny2-phi" / "i2o2" / "model.safetensors"
-    made.unlink()
-    assert missing.main(["--out", str(zoo), "--dry-run"]) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert said == [
-        "python models/tiny/pretrain.py --model tiny2-phi --init 2 --order 2",
-        "1 pretraining",
-    ]
-    made.touch()
+        for label in ("",) if name in UNTRACKED else FURTHER:
+            place = zoo / "tiny" / name / label
+            place.mkdir(exist_ok=True)
+            (place / "model.safetensors").write_bytes(weights_of(name, label))
     assert missing.main(["--out", str(zoo)]) == 0
+    (zoo / "tiny" / "tiny2-phi" / "i2o2" / "model.safetensors").unlink()
+    other = zoo / "tiny" / "tiny2-gemma-3m" / "model.safetensors"
+    other.write_bytes(b"half a file, or other bits")
+    assert missing.main(["--out", str(zoo), "--dry-run"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "python models/tiny/pretrain.py --model tiny2-phi --init 2 --order 2",
+        "python models/tiny/pretrain.py --model tiny2-gemma-3m",
+        "2 pretrainings",
+    ]
