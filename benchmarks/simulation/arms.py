@@ -12,8 +12,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from crlbench.stats.generalization import WEIGHTS_2
-from crlbench.stats.intervals import Interval, Replicates, trimmed_mean
+from crlbench.contract.conditions import PROTOCOL_2
+from crlbench.stats.intervals import Replicates, trimmed_mean
 from crlbench.stats.measures import ItemTable
 from crlbench.stats.paired import paired
 from crlbench.stats.resampling import (
@@ -21,19 +21,20 @@ from crlbench.stats.resampling import (
     efficiency_replicates,
     lam_of_some_by_weight,
     linear_replicates,
-    shortfall_interval,
     trimmed_rows,
 )
 from crlbench.stats.stability import seed_columns
 from crlbench.stats.stress import stress_replicates
 from crlbench.verdict.axes import MARGIN
 from crlbench.verdict.entry import less_control
+from crlbench.verdict.protocols import RULES
 
 from . import scores
 from .setting import World
 from .truth import expected
 from .world import Answers, simulate
 
+RULES_2 = RULES[PROTOCOL_2]
 MODE_SEEDS = 3
 """Of the mode arm."""
 MANY_ITEMS, MANY_BOARDS = 4096, 200
@@ -50,7 +51,7 @@ def new_intervals(world: World, generator: np.random.Generator, seed: int, count
         for k, answers in enumerate(simulate(world, generator))
     ]
     first, second = ([parts[m] for parts in by_task] for m in (0, 1))
-    return _found(first, second, axis_interval(first), by_variance=False)
+    return _found(first, second)
 
 
 def _new_replicates(
@@ -61,9 +62,8 @@ def _new_replicates(
     found = []
     for table, chosen in new_tables(answers, world):
         by_weight = lam_of_some_by_weight(task, table, chosen, **draws)
-        found.append(
-            efficiency_replicates(task, table, None, trimmed_rows, **draws, by_weight=by_weight)
-        )
+        part = efficiency_replicates(task, table, None, trimmed_rows, **draws, by_weight=by_weight)
+        found.append(replace(part, rule=RULES_2.interval))
     return found
 
 
@@ -108,23 +108,22 @@ def stress_intervals(
         arms = [[seed_columns(part) for part in (row[:calm], row[calm:])] for row in runs]
         by_task.append([stress_replicates(task, *both, count, seed) for both in arms])
     first, second = ([parts[m] for parts in by_task] for m in (0, 1))
-    return _found(first, second, shortfall_interval(first), by_variance=True)
+    return _found(first, second)
 
 
 def gen_intervals(world: World, generator: np.random.Generator, seed: int, count: int) -> Found:
     """Gen of the first entry, and the second minus the first."""
     by_task = []
     for k, answers in enumerate(simulate(world, generator)):
-        values = scores.generalization(answers, f"task-{k}", WEIGHTS_2)
-        blocks = scores.generalization_blocks(answers, WEIGHTS_2)
-        by_task.append(
-            [
-                linear_replicates(f"task-{k}", row, block, count=count, seed=seed)
-                for row, block in zip(values, blocks, strict=True)
-            ]
-        )
+        values = scores.generalization(answers, f"task-{k}", RULES_2.weights)
+        blocks = scores.generalization_blocks(answers, RULES_2.weights, RULES_2.unchanged)
+        parts = [
+            linear_replicates(f"task-{k}", row, block, count=count, seed=seed)
+            for row, block in zip(values, blocks, strict=True)
+        ]
+        by_task.append([replace(part, rule=RULES_2.interval) for part in parts])
     first, second = ([parts[m] for parts in by_task] for m in (0, 1))
-    return _found(first, second, axis_interval(first), by_variance=False)
+    return _found(first, second)
 
 
 def taught_intervals(world: World, generator: np.random.Generator, seed: int, count: int) -> Found:
@@ -136,10 +135,10 @@ def taught_intervals(world: World, generator: np.random.Generator, seed: int, co
         task, tables = f"task-{k}", scores.item_tables(answers, world.grid)
         few = tables[0]
         few = ItemTable(few.learned[:MODE_SEEDS], few.head[:MODE_SEEDS], None, few.scale)
-        mode[task] = efficiency_replicates(task, few, **draws)
-        real[task] = efficiency_replicates(task, tables[1], **draws)
+        for arm, table in ((mode, few), (real, tables[1])):
+            arm[task] = replace(efficiency_replicates(task, table, **draws), rule=RULES_2.interval)
     alone = axis_interval([*mode.values()])
-    taught, _ = less_control(real, mode, [*real], by_variance=True)
+    taught, _ = less_control(real, mode, [*real])
     low, high = taught.interval.low, taught.interval.high
     return {
         "value": float(np.mean([part.location for part in mode.values()])),
@@ -158,10 +157,8 @@ def true_taught(world: World) -> tuple[float, float]:
     return mode, expected(world, trimmed_mean)[1]
 
 
-def _found(
-    first: list[Replicates], second: list[Replicates], alone: Interval, by_variance: bool
-) -> Found:
-    effect = paired(first, second, MARGIN, by_variance=by_variance)
+def _found(first: list[Replicates], second: list[Replicates]) -> Found:
+    alone, effect = axis_interval(first), paired(first, second, MARGIN)
     return {
         "value": float(np.mean([part.location for part in first])),
         "low": alone.low,

@@ -10,7 +10,6 @@ from crlbench.stats.resampling import (
     axis_interval,
     efficiency_replicates,
     linear_replicates,
-    shortfall_interval,
     spread,
     stability_replicates,
 )
@@ -42,9 +41,8 @@ def intervals(world: World, generator: np.random.Generator, seed: int, count: in
         for k, answers in enumerate(simulate(world, generator))
     ]
     first, second = ([parts[m] for parts in boards] for m in (0, 1))
-    stability = world.axis == "stability"
-    alone = (shortfall_interval if stability else axis_interval)(first)
-    effect = paired(first, second, MARGIN, by_variance=stability)
+    alone = axis_interval(first)
+    effect = paired(first, second, MARGIN)
     found = {
         "value": float(np.mean([part.location for part in first])),
         "low": alone.low,

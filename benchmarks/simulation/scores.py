@@ -72,13 +72,15 @@ def generalization(
 
 
 def generalization_blocks(
-    answers: Answers, weights: Sequence[float] = WEIGHTS
+    answers: Answers, weights: Sequence[float] = WEIGHTS, unchanged: float = 0.0
 ) -> list[Blocks]:
     """Of each entry, how Gen of its n runs moves with the weights of items."""
-    return [_blocks(answers, m, weights) for m in range(len(answers.measured))]
+    return [_blocks(answers, m, weights, unchanged) for m in range(len(answers.measured))]
 
 
-def _blocks(answers: Answers, m: int, weights: Sequence[float]) -> Blocks:
+def _blocks(
+    answers: Answers, m: int, weights: Sequence[float], unchanged: float
+) -> Blocks:
     """(n, N) of the runs of one entry."""
     failed = answers.failed[m][:, None]
 
@@ -95,7 +97,7 @@ def _blocks(answers: Answers, m: int, weights: Sequence[float]) -> Blocks:
         str(j): ends(before.astype(np.float64), answers.after[m, :, j].astype(np.float64))
         for j, before in enumerate(answers.before[m])
     }
-    return gen_blocks(splits, panel, weights)
+    return gen_blocks(splits, panel, weights, unchanged)
 
 
 def _change(answers: Answers, name: str) -> np.ndarray:

@@ -27,7 +27,10 @@ weights sum to 1. Clusters of equally many stand together by their position in t
 
 
 def gen_blocks(
-    splits: Mapping[str, Ends], panel: Mapping[str, Ends], shares: Sequence[float] = WEIGHTS
+    splits: Mapping[str, Ends],
+    panel: Mapping[str, Ends],
+    shares: Sequence[float] = WEIGHTS,
+    unchanged: float = 0.0,
 ) -> Blocks:
     """Derivatives of Gen of one run, or of n runs at once.
 
@@ -35,6 +38,9 @@ def gen_blocks(
         splits: ``id``, ``hard``, ``format`` and ``transfer/<task>`` of every other task.
         panel: members of the retain panel by name.
         shares: weights of the parts of Gen.
+        unchanged: how Fgt moves with a member that neither lost nor won, as a share of how it moves
+            with one that lost. The positive part has a kink there; 0 is its lower slope, and one
+            half the slope that a loss on either side has on average.
     """
     weights = dict(zip(PARTS, shares, strict=True))
     transfers = [name for name in sorted(splits) if name.startswith(TRANSFER)]
@@ -47,8 +53,9 @@ def gen_blocks(
     rows += [share * derivative(*splits[name]) for name in transfers]
     for before, after in panel.values():
         loss = before - (fallen(before) if after is None else after)
-        # Fgt is a mean of positive parts: a member that lost nothing does not move it.
-        rows.append(np.where(loss.mean(axis=-1, keepdims=True) > 0, -loss / len(panel), 0.0))
+        # Fgt is a mean of positive parts: a member that won does not move it.
+        slope = np.heaviside(loss.mean(axis=-1, keepdims=True), unchanged)
+        rows.append(slope * -loss / len(panel))
     blocks: Blocks = {}
     for row in rows:
         blocks[row.shape[-1]] = blocks.get(row.shape[-1], 0.0) + row

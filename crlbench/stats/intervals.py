@@ -6,7 +6,9 @@ draws of a task depend on its name, its number of seeds and of items only, so ev
 the same resamples, and another entry moves no interval.
 
 The percentile interval of few seeds is too narrow; the *expanded percentile* interval
-(Hesterberg 2015) widens its quantiles by ``sqrt(n / (n - 1))`` and Student's t.
+(Hesterberg 2015) widens its quantiles by ``sqrt(n / (n - 1))`` and Student's t. It widens what the
+items bring as well, and with three seeds it covers too much. Protocol CRL-2 therefore takes
+Student's interval, from the variances that seeds and items bring.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from statistics import NormalDist
+from typing import Literal
 
 import numpy as np
 from scipy.special import stdtr, stdtrit
@@ -25,8 +28,8 @@ from crlbench.stats.sorting import order_statistics
 
 REPLICATES = 10_000
 LEVEL = 0.95
-MANY = 10**9
-"""Degrees of freedom that make Student's distribution a normal one."""
+MOST_DF = 1e6
+"""Degrees of freedom where nothing varies with the seeds: as good as known."""
 ROOT_SEED = derive(0, "report", "bootstrap")
 """Seed of all resampling in reports; stored with every summary."""
 
@@ -211,6 +214,36 @@ def half_width(
     return student_quantile(0.5 + level / 2, df) * math.sqrt(total)
 
 
+def seed_shares(rows: Sequence[np.ndarray], seeds: Sequence[int], tasks: int) -> list[float]:
+    """Variance that the seeds of each part bring to a mean over tasks; unbiased.
+
+    The bootstrap variance of n seeds is (n - 1) / n of it.
+
+    Args:
+        rows: (R,) replicates of each part, seeds alone resampled.
+        seeds: of each part.
+    """
+    return [
+        float(np.var(row)) * n / (n - 1) / tasks**2 for row, n in zip(rows, seeds, strict=True)
+    ]
+
+
+def satterthwaite(
+    shares: Sequence[float], seeds: Sequence[int], known: float
+) -> tuple[float, float]:
+    """Variance of a mean over tasks or of a difference, and the degrees of freedom of Welch and
+    Satterthwaite, at most :data:`MOST_DF`.
+
+    Args:
+        shares: what :func:`seed_shares` gives for the parts.
+        seeds: of each part; n seeds have n - 1 degrees of freedom.
+        known: variance that no seed brings, as items do.
+    """
+    variance = sum(shares) + known
+    wobble = sum(share**2 / (n - 1) for share, n in zip(shares, seeds, strict=True))
+    return variance, min(MOST_DF, variance**2 / wobble) if wobble > 0 else MOST_DF
+
+
 def student_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
     """Student's interval of the mean of independent numbers, two or more.
 
@@ -221,6 +254,12 @@ def student_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
     width = student_quantile(0.5 + level / 2, count - 1) * float(np.std(values, ddof=1))
     width /= math.sqrt(count)
     return Interval(middle - width, middle + width, level)
+
+
+def student_around(value: float, variance: float, df: float, level: float = LEVEL) -> Interval:
+    """Student's interval of an estimate of that variance."""
+    width = student_quantile(0.5 + level / 2, df) * math.sqrt(variance)
+    return Interval(value - width, value + width, level)
 
 
 def expanded_tail(n: int, df: int, level: float = LEVEL) -> float:
@@ -243,6 +282,23 @@ def student_cdf(t: float, df: int) -> float:
     return float(stdtr(df, t))
 
 
+IntervalRule = Literal["percentile", "variance", "shares"]
+"""How an interval comes from replicates.
+
+==========  ====================================================================================
+percentile  the expanded percentile interval (CRL-1: Λ and Gen)
+variance    Student's, from the variances that seeds and items bring (CRL-2: Λ and Gen)
+shares      Student's, of shares in [0, 1] that are resampled over seeds (Stab)
+==========  ====================================================================================
+"""
+RULE_WORDS: dict[IntervalRule, str] = {
+    "percentile": "expanded percentile",
+    "variance": "Student's t of the variances of seeds and items",
+    "shares": "Student's t of shares",
+}
+"""For people."""
+
+
 @dataclass(frozen=True)
 class Replicates:
     """One task of one arm: its seeds and the bootstrap replicates of their location."""
@@ -260,6 +316,7 @@ class Replicates:
     """Between which the location lies by its definition; None where nothing bounds it."""
     worth: float | None = None
     """Seeds whose degrees of freedom the spread has, where it rests on less than ``values``."""
+    rule: IntervalRule = "percentile"
 
     @property
     def size(self) -> float:
@@ -302,17 +359,13 @@ def noise_once(
     return shrunk(value, drawn, total, seeds + items)
 
 
-def arms_interval(
-    arm: Sequence[Replicates], other: Sequence[Replicates], by_variance: bool
-) -> Interval:
+def arms_interval(arm: Sequence[Replicates], other: Sequence[Replicates]) -> Interval:
     """Interval of the mean over tasks of an arm minus another, which has the same tasks and items
     and seeds of its own.
 
-    Args:
-        by_variance: Student's interval. The spread of each arm is corrected for its own number of
-            seeds; items add what their choice moves, without the noise of answers; degrees of
-            freedom are those of Welch and Satterthwaite. Otherwise the expanded percentile
-            interval, which takes the smaller number of seeds for both arms.
+    By the rule of their replicates: Student's corrects the spread of each arm for its own number of
+    seeds, and items add what their choice moves, without the noise of answers. The expanded
+    percentile interval takes the smaller number of seeds for both arms.
     """
     pairs = list(zip(arm, other, strict=True))
     value = float(np.mean([one.location - two.location for one, two in pairs]))
@@ -320,20 +373,13 @@ def arms_interval(
         mean_of_rows([getattr(one, name) - getattr(two, name) for one, two in pairs])
         for name in ("drawn", "seeds", "items")
     )
-    if not by_variance:
+    if arm[0].rule == "percentile":
         sizes = [min(len(one.values), len(two.values)) for one, two in pairs]
         return expanded(noise_once(value, drawn, by_seed, by_item), sizes)
     _, _, items = variance_parts(drawn, by_seed, by_item)
     sizes = [len(part.values) for part in (*arm, *other)]
-    shares = [
-        float(np.var(part.seeds)) * n / (n - 1) / len(pairs) ** 2
-        for part, n in zip((*arm, *other), sizes, strict=True)
-    ]
-    variance = items + sum(shares)
-    wobble = sum(share**2 / (n - 1) for share, n in zip(shares, sizes, strict=True))
-    df = variance**2 / wobble if wobble else MANY
-    width = student_quantile(0.5 + LEVEL / 2, df) * math.sqrt(variance)
-    return Interval(value - width, value + width)
+    shares = seed_shares([part.seeds for part in (*arm, *other)], sizes, len(pairs))
+    return student_around(value, *satterthwaite(shares, sizes, items))
 
 
 def shrunk(value: float, drawn: np.ndarray, total: float, variance: float) -> np.ndarray:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
@@ -24,10 +24,14 @@ from crlbench.stats.intervals import (
     half_width,
     least_seeds,
     mean_of_rows,
+    satterthwaite,
+    seed_shares,
     shrunk,
+    student_around,
     student_quantile,
     variance_parts,
 )
+from crlbench.stats.paired_error import Apart, differences
 
 EQUIVALENCE_LEVEL = 0.90
 """Level of the interval that must lie inside the margin: two one-sided tests at 5 %."""
@@ -63,46 +67,24 @@ def paired(
     base: Sequence[Replicates],
     arm: Sequence[Replicates],
     margin: float,
-    by_variance: bool = False,
     apart: Sequence[Apart] | None = None,
 ) -> Paired:
-    """The paired difference of two arms and its verdict.
+    """The paired difference of two arms and its verdict, by the rule of their replicates.
 
     Args:
         base, arm: replicates of the same tasks in the same order; position i of their values
             is the same seed index in both.
         margin: half-width of the equivalence region, in units of the values.
-        by_variance: take Student's interval (see :func:`around`) for the percentiles'.
-        apart: what :func:`differences` gives for them, where it is known.
+        apart: what :func:`crlbench.stats.paired_error.differences` gives for them, where it is
+            known.
     """
-    return paired_with_replicates(base, arm, margin, by_variance, apart)[0]
-
-
-class Apart(NamedTuple):
-    """Arm minus base on one task: (R,) differences of each kind of replicates."""
-
-    drawn: np.ndarray
-    seeds: np.ndarray
-    """The same object as ``drawn`` where no items are resampled."""
-    items: np.ndarray
-
-
-def differences(base: Sequence[Replicates], arm: Sequence[Replicates]) -> list[Apart]:
-    """The differences of every task."""
-    return [_apart(b, a) for b, a in zip(base, arm, strict=True)]
-
-
-def _apart(base: Replicates, arm: Replicates) -> Apart:
-    drawn = arm.drawn - base.drawn
-    alike = arm.drawn is arm.seeds and base.drawn is base.seeds
-    return Apart(drawn, drawn if alike else arm.seeds - base.seeds, arm.items - base.items)
+    return paired_with_replicates(base, arm, margin, apart)[0]
 
 
 def paired_with_replicates(
     base: Sequence[Replicates],
     arm: Sequence[Replicates],
     margin: float,
-    by_variance: bool = False,
     apart: Sequence[Apart] | None = None,
 ) -> tuple[Paired, np.ndarray]:
     """The same, and (R,) replicates of the difference, the noise of single answers counted once."""
@@ -117,11 +99,16 @@ def paired_with_replicates(
     total, seeds, items = variance_parts(drawn, by_seed, by_item)
     whole = shrunk(value, drawn, total, seeds + items)
     outer = inner = None
-    if enough_seeds(sizes) and by_variance:
+    rule = pairs[0][0].rule if enough_seeds(sizes) else None
+    if rule == "shares":
         variances = [float(np.var(part.drawn)) for part in apart]
         worth = [min(b.size, a.size) for b, a in pairs]
         outer, inner = (around(value, variances, worth, level) for level in LEVELS)
-    elif enough_seeds(sizes):
+    elif rule == "variance":
+        shares = seed_shares([part.seeds for part in apart], sizes, len(apart))
+        spread = satterthwaite(shares, sizes, items)
+        outer, inner = (student_around(value, *spread, level) for level in LEVELS)
+    elif rule == "percentile":
         outer, inner = expanded_at(whole, sizes, LEVELS)
     call, n, more = verdict(outer, inner, margin), min(sizes), None
     if call == "undecided":

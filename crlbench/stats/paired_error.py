@@ -1,17 +1,40 @@
-"""The standard error of a paired difference of two entries, for tests of many pairs at once."""
+"""The paired difference of two entries as replicates, and its standard error."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from crlbench.stats.intervals import mean_of_rows, split_variance
-from crlbench.stats.paired import Apart
+from crlbench.stats.intervals import (
+    Replicates,
+    mean_of_rows,
+    satterthwaite,
+    seed_shares,
+    split_variance,
+)
 
-MOST_DF = 1e6
-"""Degrees of freedom where nothing varies with the seeds: as good as known."""
+
+class Apart(NamedTuple):
+    """Arm minus base on one task: (R,) differences of each kind of replicates."""
+
+    drawn: np.ndarray
+    seeds: np.ndarray
+    """The same object as ``drawn`` where no items are resampled."""
+    items: np.ndarray
+
+
+def differences(base: Sequence[Replicates], arm: Sequence[Replicates]) -> list[Apart]:
+    """The differences of every task."""
+    return [_apart(b, a) for b, a in zip(base, arm, strict=True)]
+
+
+def _apart(base: Replicates, arm: Replicates) -> Apart:
+    drawn = arm.drawn - base.drawn
+    alike = arm.drawn is arm.seeds and base.drawn is base.seeds
+    return Apart(drawn, drawn if alike else arm.seeds - base.seeds, arm.items - base.items)
 
 
 def paired_error(apart: Sequence[Apart], sizes: Sequence[int]) -> tuple[float, float] | None:
@@ -27,19 +50,15 @@ def paired_error(apart: Sequence[Apart], sizes: Sequence[int]) -> tuple[float, f
         sizes: seeds of each task.
 
     Returns:
-        None where a task has a single seed. Degrees of freedom are at most :data:`MOST_DF`.
+        None where a task has a single seed.
     """
     if min(sizes, default=0) < 2:
         return None
-    by_task = [
-        float(np.var(part.seeds)) * n / (n - 1) / len(sizes) ** 2
-        for part, n in zip(apart, sizes, strict=True)
-    ]
     both, seeds, items = (
         np.var(mean_of_rows([getattr(part, kind) for part in apart]))
         for kind in ("drawn", "seeds", "items")
     )
-    total = sum(by_task) + float(split_variance(both, seeds, items)[1])
-    weights = sum(share**2 / (n - 1) for share, n in zip(by_task, sizes, strict=True))
-    df = total**2 / weights if weights > 0 else MOST_DF
-    return math.sqrt(total), min(df, MOST_DF)
+    shares = seed_shares([part.seeds for part in apart], sizes, len(apart))
+    known = float(split_variance(both, seeds, items)[1])
+    total, df = satterthwaite(shares, sizes, known)
+    return math.sqrt(total), df

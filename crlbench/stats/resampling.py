@@ -33,9 +33,13 @@ from crlbench.stats.intervals import (
     half_width,
     mean_of_rows,
     noise_once,
+    satterthwaite,
     seed_index,
+    seed_shares,
+    student_around,
     student_interval,
     times_drawn,
+    variance_parts,
 )
 from crlbench.stats.measures import ItemTable, captured
 from crlbench.stats.needs import MIN_TASKS
@@ -244,7 +248,8 @@ def stability_replicates(
     n = columns.shape[1]
     draws = headline(selected_shares(columns, times_drawn(task, n, count, seed), n))
     draws += value - draws.mean()
-    return Replicates(columns[0], value, draws, draws, np.full(count, value), bounds=(0.0, 1.0))
+    items = np.full(count, value)
+    return Replicates(columns[0], value, draws, draws, items, bounds=(0.0, 1.0), rule="shares")
 
 
 def rescale(part: Replicates, factor: float) -> Replicates:
@@ -255,6 +260,7 @@ def rescale(part: Replicates, factor: float) -> Replicates:
         part.drawn * factor,
         part.seeds * factor,
         part.items * factor,
+        rule=part.rule,
     )
 
 
@@ -276,21 +282,38 @@ def over_tasks(parts: Sequence[Replicates]) -> np.ndarray:
 
 
 def axis_interval(parts: Sequence[Replicates], level: float = LEVEL) -> Interval | None:
-    """Expanded percentile interval of the mean over tasks; None where seeds are too few."""
+    """Interval of the mean over tasks, by the rule of its replicates; None for too few seeds."""
     sizes = [len(part.values) for part in parts]
-    return expanded(over_tasks(parts), sizes, level) if enough_seeds(sizes) else None
+    if not enough_seeds(sizes):
+        return None
+    value = float(np.mean([part.location for part in parts]))
+    if parts[0].rule == "variance":
+        return student_around(value, *mean_variance(parts), level)
+    if parts[0].rule == "shares" and value < 1:
+        return _shortfall_interval(parts, value, level)
+    return expanded(over_tasks(parts), sizes, level)
 
 
-def shortfall_interval(parts: Sequence[Replicates], level: float = LEVEL) -> Interval | None:
-    """Student's interval of a score in [0, 1] that is resampled over seeds, by log(1 - score).
+def mean_variance(parts: Sequence[Replicates]) -> tuple[float, float]:
+    """Variance of the mean over tasks and its degrees of freedom.
+
+    Items add what their choice moves, without the noise of answers, and count as known.
+    """
+    sizes = [len(part.values) for part in parts]
+    shares = seed_shares([part.seeds for part in parts], sizes, len(parts))
+    items = 0.0
+    if not all(part.drawn is part.seeds for part in parts):
+        _, _, items = variance_parts(*spread(parts))
+    return satterthwaite(shares, sizes, items)
+
+
+def _shortfall_interval(parts: Sequence[Replicates], value: float, level: float) -> Interval:
+    """Student's interval of a score below 1, from 0 on, that is resampled over seeds, by
+    log(1 - score).
 
     A high Stab comes with a short spread of its replicates, a low one with a long spread; on this
     scale the spreads agree. Where the score is 1 there is no such scale, and no spread either.
     """
-    sizes = [len(part.values) for part in parts]
-    value = float(np.mean([part.location for part in parts]))
-    if not enough_seeds(sizes) or value >= 1:
-        return axis_interval(parts, level)
     variances, worth = zip(*((float(np.var(part.drawn)), part.size) for part in parts), strict=True)
     width = half_width(variances, worth, level) / (1 - value)
     low, high = (1 - (1 - value) * math.exp(sign * width) for sign in (1, -1))

@@ -123,7 +123,10 @@ def stress_replicates(
     stretch = math.sqrt(variance * (worth - 1) / worth / biased) if biased > 0 else 1.0
     draws = value + stretch * (draws - draws.mean())
     return Replicates(
-        calm[0], value, draws, draws, np.full(count, value), bounds=(0.0, 1.0), worth=worth
+        *(calm[0], value, draws, draws, np.full(count, value)),
+        bounds=(0.0, 1.0),
+        worth=worth,
+        rule="shares",
     )
 
 

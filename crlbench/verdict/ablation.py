@@ -24,6 +24,7 @@ from crlbench.stats.intervals import (
     LEVEL,
     REPLICATES,
     ROOT_SEED,
+    RULE_WORDS,
     Interval,
     enough_seeds,
     expanded,
@@ -43,8 +44,8 @@ from crlbench.verdict.study_runs import (
     common_seeds,
     counted_cells,
     only_shortened,
-    ranks_new,
     read_study,
+    rules_of_study,
 )
 
 
@@ -187,6 +188,7 @@ def summarise_study(
     arms = [arm for summary in summaries for arm in summary.arms]
     verdicts = [arm.effect.verdict for arm in arms if arm.effect is not None]
     names: tuple[Verdict, ...] = ("better", "equivalent", "worse", "undecided")
+    rules = rules_of_study(root, read.runs)
     return Ablation(
         schema_version=1,
         id=study.id,
@@ -198,13 +200,13 @@ def summarise_study(
         comparisons=tuple(summaries),
         verdicts={name: verdicts.count(name) for name in names},
         waiting=len(arms) - len(verdicts),
-        new=ranks_new(root, read.runs),
+        new=rules.ranks_new,
         charged=all(ranks_charged(run.record.fingerprint.leaves) for run in read.runs),
         bootstrap={
             "seed": seed,
             "replicates": replicates,
             "level": LEVEL,
-            "method": "paired expanded percentile; tasks are strata, seeds and items are "
+            "method": f"paired {RULE_WORDS[rules.interval]}; tasks are strata, seeds and items are "
             "resampled with the same draws for arm and base; in a difference the noise of answers "
             "is counted once",
         },

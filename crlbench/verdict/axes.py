@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
@@ -37,7 +37,6 @@ from crlbench.stats.resampling import (
     lam_of_some_by_weight,
     linear_replicates,
     over_tasks,
-    shortfall_interval,
     spread,
     stability_replicates,
     trimmed_rows,
@@ -221,7 +220,8 @@ class Evidence:
         if runs.table is None:
             return None
         draws, by_weight = (self.count, self.seed), self.lam_by_weight(task)
-        return efficiency_replicates(task, runs.table, runs.lam, trimmed_rows, *draws, by_weight)
+        part = efficiency_replicates(task, runs.table, runs.lam, trimmed_rows, *draws, by_weight)
+        return dataclasses.replace(part, rule=runs.interval)
 
 
 @lru_cache(maxsize=16)
@@ -246,7 +246,8 @@ def _replicates(evidence: Evidence, axis: Axis, task: str, n: int) -> Replicates
         elif n == len(runs.measures):
             by_weight = evidence.lam_by_weight(task)
         lam = runs.ranked_lam[seeds]
-        return efficiency_replicates(task, table, lam, trimmed_rows, *draws, by_weight)
+        part = efficiency_replicates(task, table, lam, trimmed_rows, *draws, by_weight)
+        return dataclasses.replace(part, rule=runs.interval)
     if axis == "stability":
         if runs.stability is None or len(runs.stability[seeds]) < MIN_SEEDS:
             return None
@@ -259,7 +260,8 @@ def _replicates(evidence: Evidence, axis: Axis, task: str, n: int) -> Replicates
     if runs.blocks is None:
         return None
     blocks = {size: rows[seeds] for size, rows in runs.blocks.items()}
-    return linear_replicates(task, runs.gen[seeds], blocks, *draws)
+    part = linear_replicates(task, runs.gen[seeds], blocks, *draws)
+    return dataclasses.replace(part, rule=runs.interval)
 
 
 def drop_replicates() -> None:
@@ -391,8 +393,7 @@ def _is_charged(axis: Axis, evidence: Evidence) -> bool:
 def score_of(axis: Axis, parts: Mapping[str, Replicates], evidence: Evidence) -> AxisScore:
     """The mean over tasks, with its intervals."""
     replicates = list(parts.values())
-    interval_of = shortfall_interval if axis == "stability" else axis_interval
-    interval = interval_of(replicates)
+    interval = axis_interval(replicates)
     wider = _wider(axis, replicates, evidence)
     if wider is not None and interval is not None:
         wider = wider.union(interval)
@@ -402,7 +403,7 @@ def score_of(axis: Axis, parts: Mapping[str, Replicates], evidence: Evidence) ->
         interval=interval,
         wider=wider,
         n=min(len(part.values) for part in replicates),
-        by_task={task: task_estimate(part, interval_of) for task, part in parts.items()},
+        by_task={task: task_estimate(part) for task, part in parts.items()},
         reason=None,
         silence=None if interval is not None else _silence(replicates),
         drawn=over_tasks(replicates),
@@ -426,12 +427,9 @@ def _wider(axis: Axis, parts: Sequence[Replicates], evidence: Evidence) -> Inter
     ).interval
 
 
-IntervalOf = Callable[[Sequence[Replicates]], Interval | None]
-
-
-def task_estimate(part: Replicates, interval_of: IntervalOf = axis_interval) -> Estimate:
+def task_estimate(part: Replicates) -> Estimate:
     """One task by itself."""
-    return Estimate(part.location, interval_of([part]), len(part.values))
+    return Estimate(part.location, axis_interval([part]), len(part.values))
 
 
 def _silence(parts: Sequence[Replicates]) -> str:

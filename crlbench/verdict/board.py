@@ -20,7 +20,7 @@ from crlbench.contract.conditions import Reference, Track
 from crlbench.contract.records import RunRecord
 from crlbench.errors import ValidationError, unknown_name
 from crlbench.stats.correlations import Correlation, correlations
-from crlbench.stats.intervals import LEVEL, REPLICATES, ROOT_SEED
+from crlbench.stats.intervals import LEVEL, REPLICATES, ROOT_SEED, RULE_WORDS
 from crlbench.stats.swaps import SWAP_SEED
 from crlbench.stats.tiers import ALPHA
 from crlbench.verdict.archive import Archive
@@ -183,8 +183,8 @@ class Board:
             "seed": self.bootstrap["seed"],
             "replicates": self.bootstrap["replicates"],
             "level": LEVEL,
-            "method": "expanded percentile; tasks are strata, seeds and items are resampled, the "
-            "noise of single answers is counted once",
+            "method": f"{RULE_WORDS[self.rules.interval]}; tasks are strata, seeds and items are "
+            "resampled, the noise of single answers is counted once",
         }
 
     def to_json(self) -> str:
@@ -252,7 +252,7 @@ def board_of(
     entries = tuple(sorted(entries, key=lambda entry: (entry.recipe, entry.name)))
     controls = tuple(sorted(controls, key=lambda e: (e.model, e.recipe, ARMS.index(e.arm))))
     names = {entry.name for entry in entries}
-    track = _track(first)
+    track, rules = _track(first), rules_of(first)
     unranked = unranked or _why_unranked(first, track)
     recipes = sorted({entry.recipe for entry in entries})
     by_recipe = {recipe: [e for e in entries if e.recipe == recipe] for recipe in recipes}
@@ -295,13 +295,13 @@ def board_of(
             "swap_seed": SWAP_SEED,
             "replicates": replicates,
             "level": LEVEL,
-            "method": "expanded percentile; tasks are strata, seeds and items are resampled "
-            "(stability: seeds), the noise of single answers is counted once",
+            "method": f"{RULE_WORDS[rules.interval]}; tasks are strata, seeds and items are "
+            "resampled (stability: seeds), the noise of single answers is counted once",
             "rank_method": "label swaps of all pairs, adjusted step-down",
         },
         crlbench=tuple(sorted({run.version for run in runs})),
         conditions=first.fingerprint.leaves,
-        rules=rules_of(first),
+        rules=rules,
     )
 
 

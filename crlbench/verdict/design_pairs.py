@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from crlbench.stats.designs import Design, design_difference
-from crlbench.stats.intervals import Interval, student_quantile
+from crlbench.stats.intervals import MOST_DF, Interval, student_quantile
 from crlbench.stats.minimum_effect import pair_degrees, pair_errors
 from crlbench.stats.paired import (
     EQUIVALENCE_LEVEL,
@@ -23,7 +23,6 @@ from crlbench.stats.paired import (
     Verdict,
     verdict,
 )
-from crlbench.stats.paired_error import MOST_DF
 from crlbench.verdict.axes import LIMITS, MARGIN, Axis
 from crlbench.verdict.design_rows import Group, common_tasks, counting, design_of, within
 from crlbench.verdict.pairs import paired_axis

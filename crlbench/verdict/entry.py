@@ -371,7 +371,7 @@ def _control(control: Entry | None, real: Evidence, rules: Rules) -> Control | N
     own = own if len(own) == len(real.tasks) else {}
     common = [task for task in replicates if task in own]
     lam, of_real = _headline(list(replicates.values())), _headline(list(own.values()))
-    net, reason = less_control(own, replicates, common, by_variance=rules.ranks_new)
+    net, reason = less_control(own, replicates, common)
     kept = control.arm == "placebo" and rules.ranks_new
     if kept and lam.value is not None and lam.value < 0:
         net, reason = NO_ESTIMATE, "The placebo's Λ is below 0, and a loss is not subtracted."
@@ -410,7 +410,6 @@ def less_control(
     real: Mapping[str, Replicates],
     control: Mapping[str, Replicates],
     common: Sequence[str],
-    by_variance: bool,
 ) -> tuple[Estimate, str | None]:
     """Λ of the real arm minus that of a control, and why there is none.
 
@@ -418,7 +417,6 @@ def less_control(
 
     Args:
         common: tasks of both.
-        by_variance: the interval of protocol CRL-2; otherwise the expanded one of CRL-1.
     """
     if not common:
         return NO_ESTIMATE, "The two arms have no task in common."
@@ -426,5 +424,5 @@ def less_control(
     pairs = list(zip(arm, other, strict=True))
     sizes = [min(len(one.values), len(two.values)) for one, two in pairs]
     value = float(np.mean([one.location - two.location for one, two in pairs]))
-    interval = arms_interval(arm, other, by_variance) if enough_seeds(sizes) else None
+    interval = arms_interval(arm, other) if enough_seeds(sizes) else None
     return Estimate(value, interval, min(sizes)), None

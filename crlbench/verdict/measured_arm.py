@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -51,7 +52,11 @@ class MeasuredArm:
         self.saturated: dict[str, int] = {}
         """Number of new items by task, where they are too few for Λ_new."""
         found = {task: self._replicates(task, groups[task], one) for task, one in items.items()}
-        self.replicates = {task: part for task, part in found.items() if part is not None}
+        self.replicates = {
+            task: replace(part, rule=rules_of(groups[task][0].record).interval)
+            for task, part in found.items()
+            if part is not None
+        }
 
     def _replicates(self, task: str, runs: Sequence[Run], items: TaskItems) -> Replicates | None:
         """Λ of a task; None where a run has no area, or new items rank and are too few."""

@@ -23,11 +23,10 @@ from crlbench.stats.intervals import (
 from crlbench.stats.paired import (
     Paired,
     Verdict,
-    differences,
     paired,
     paired_with_replicates,
 )
-from crlbench.stats.paired_error import paired_error
+from crlbench.stats.paired_error import differences, paired_error
 from crlbench.stats.profiles import improvement
 from crlbench.stats.resampling import wider_difference
 from crlbench.stats.stability import headline, shares
@@ -162,12 +161,11 @@ def paired_axis(
         if None not in parts:
             replicates[task] = parts
     base, arm = ([parts[side] for parts in replicates.values()] for side in (0, 1))
-    by_variance = axis == "stability"
     effect = wider = error = None
     apart = differences(base, arm)
     is_second = b.axes["efficiency"].new
     if replicates:
-        effect, whole = paired_with_replicates(base, arm, margin, by_variance, apart)
+        effect, whole = paired_with_replicates(base, arm, margin, apart)
         if is_second:
             wider = _over_tasks(axis, whole, base, arm, b)
             error = paired_error(apart, [len(part.values) for part in base])
@@ -180,7 +178,7 @@ def paired_axis(
         effect=effect,
         wider=wider,
         by_task={
-            task: paired([x], [y], margin, by_variance, [one])
+            task: paired([x], [y], margin, [one])
             for (task, (x, y)), one in zip(replicates.items(), apart, strict=True)
         },
         tasks=tuple(replicates),

@@ -12,6 +12,7 @@ from crlbench.contract.records import RunRecord
 from crlbench.disk.names import EPISODES, RECORD_NAME
 from crlbench.errors import ValidationError
 from crlbench.stats.generalization import WEIGHTS, WEIGHTS_2
+from crlbench.stats.intervals import IntervalRule
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,10 @@ class Rules:
     """Of the parts of Gen."""
     needed: tuple[Arm, ...]
     """Control arms without which nothing ranks."""
+    interval: IntervalRule
+    """Of Λ and Gen."""
+    unchanged: float
+    """As of :func:`crlbench.stats.derivatives.gen_blocks`."""
 
     @property
     def arms(self) -> tuple[Arm, ...]:
@@ -42,8 +47,8 @@ class Rules:
 RULES: Mapping[str, Rules] = {
     rules.name: rules
     for rules in (
-        Rules(PROTOCOL_NAME, False, False, WEIGHTS, ("placebo",)),
-        Rules(PROTOCOL_2, True, True, WEIGHTS_2, ("placebo", "mode")),
+        Rules(PROTOCOL_NAME, False, False, WEIGHTS, ("placebo",), "percentile", 0.0),
+        Rules(PROTOCOL_2, True, True, WEIGHTS_2, ("placebo", "mode"), "variance", 0.5),
     )
 }
 

@@ -15,7 +15,7 @@ from crlbench.disk import reading
 from crlbench.disk.names import RECORD_NAME
 from crlbench.errors import UsageError, ValidationError
 from crlbench.verdict.load import load_cell
-from crlbench.verdict.protocols import rules_of
+from crlbench.verdict.protocols import Rules, rules_of
 from crlbench.verdict.runs import Run
 
 Cells = dict[tuple[str, int], Run]
@@ -146,8 +146,8 @@ def common_seeds(arms: Sequence[Cells], comparison: Comparison) -> dict[str, tup
     return {task: indices for task, indices in by_task.items() if indices}
 
 
-def ranks_new(root: Path, runs: Sequence[Run]) -> bool:
-    """Whether the runs of a study are ranked by their new items.
+def rules_of_study(root: Path, runs: Sequence[Run]) -> Rules:
+    """The protocol that the runs of a study are judged by.
 
     Raises:
         ValidationError: some are and some are not: a study is of one protocol.
@@ -159,4 +159,4 @@ def ranks_new(root: Path, runs: Sequence[Run]) -> bool:
             "which measure different things. Compare arms of one track version."
         )
     (rules,) = protocols.values()
-    return rules.ranks_new
+    return rules

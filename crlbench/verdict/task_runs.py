@@ -21,6 +21,7 @@ from crlbench.stats.generalization import (
     run_generalization,
     templates_of_runs,
 )
+from crlbench.stats.intervals import IntervalRule
 from crlbench.stats.measures import ID, RETAIN, TRANSFER, Constants, Curve, ItemTable, fallen, unit
 from crlbench.stats.novelty import Novelty
 from crlbench.stats.pass_at_k import PassAtK
@@ -29,7 +30,7 @@ from crlbench.stats.stress import STRESS_SEEDS, seed_rows
 from crlbench.verdict.cells import vanished
 from crlbench.verdict.charged import Charged, find_charged
 from crlbench.verdict.novelties import find_new_items, passes_of
-from crlbench.verdict.protocols import rules_of
+from crlbench.verdict.protocols import Rules, rules_of
 from crlbench.verdict.run_curve import task_bounds
 from crlbench.verdict.run_measures import RunMeasure, TaskItems
 from crlbench.verdict.runs import Run
@@ -81,6 +82,8 @@ class TaskRuns:
     """pass@k; empty where the conditions ask for no draws."""
     ranks_new: bool
     """Whether Λ_new ranks, and not Λ."""
+    interval: IntervalRule
+    """Of Λ and Gen."""
     stress: tuple[RunStability, ...] | None
     """The stress arm, where Stab rests on it; None without its three runs."""
     stressed: bool
@@ -154,12 +157,13 @@ def read_task(
         stability=_stability(task, items) if stability else None,
         generalization=general,
         gen_parts=_gen_parts(general) if whole else None,
-        blocks=_blocks(items, general, rules.weights) if whole else None,
+        blocks=_blocks(items, general, rules) if whole else None,
         novelty=None if found is None else found.novelty,
         new_table=found.table if ranked and found is not None else None,
         new_items=found.chosen if ranked and found is not None else None,
         passes=passes_of(runs, constants),
         ranks_new=rules.ranks_new,
+        interval=rules.interval,
         stress=_stress(task, stress) if stability and rules.stressed else None,
         stressed=rules.stressed,
         charged=find_charged(items),
@@ -261,9 +265,7 @@ def _both_ends(ends: Sequence[Ends]) -> tuple[np.ndarray, np.ndarray]:
     return before, np.stack([fallen(s) if e is None else e for s, e in ends])
 
 
-def _blocks(
-    items: TaskItems, general: Sequence[RunGeneralization], weights: Sequence[float]
-) -> Blocks:
+def _blocks(items: TaskItems, general: Sequence[RunGeneralization], rules: Rules) -> Blocks:
     """Derivatives of Gen of every run, all of which were scored on everything."""
 
     def ends(name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -271,7 +273,8 @@ def _blocks(
 
     names = [ID, HARD, FORMAT, *(TRANSFER + name for name in general[0].transfers)]
     panel = [name for name in items.splits if name.startswith(RETAIN)]
-    return gen_blocks({n: ends(n) for n in names}, {n: ends(n) for n in panel}, weights)
+    splits, members = ({n: ends(n) for n in some} for some in (names, panel))
+    return gen_blocks(splits, members, rules.weights, rules.unchanged)
 
 
 def _gen_parts(runs: Sequence[RunGeneralization]) -> np.ndarray:

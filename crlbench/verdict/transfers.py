@@ -8,6 +8,7 @@ cells of several models, which answer the same items, may be averaged.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -28,7 +29,9 @@ def transfer_replicates(entry: Entry) -> Transfers:
     """Every pair of tasks that all runs of an entry were scored on at both ends."""
     evidence = entry.evidence
     cells = transfer_cells(entry) if evidence.transfers is None else evidence.transfers
-    return _replicates(cells, evidence.count, evidence.seed)
+    found = _replicates(cells, evidence.count, evidence.seed)
+    rules = {task: runs.interval for task, runs in evidence.tasks.items()}
+    return {cell: replace(part, rule=rules[cell[0]]) for cell, part in found.items()}
 
 
 def transfer_cells(entry: Entry) -> TransferCells:

@@ -176,18 +176,19 @@ def test_intervals_that_ignore_the_items_would_be_too_narrow():
 
 
 def arm(seeds: np.ndarray, items: float = 0.0) -> Replicates:
-    """An arm on one task, whose replicates have just the variance of a bootstrapped mean; ``items``
-    is the standard deviation that all arms' items share."""
+    """An arm on one task of protocol CRL-2, whose replicates have just the variance of a
+    bootstrapped mean; ``items`` is the standard deviation that all arms' items share."""
     n, drawn = len(seeds), np.array([-1.0, 1.0] * 100)
     shared = items * np.repeat([-1.0, 1.0], 100)
     by_seed = seeds.mean() + drawn * seeds.std() / np.sqrt(n)
-    return Replicates(seeds, seeds.mean(), by_seed + shared, by_seed, seeds.mean() + shared)
+    draws = by_seed + shared, by_seed, seeds.mean() + shared
+    return Replicates(seeds, seeds.mean(), *draws, rule="variance")
 
 
 def test_arms_of_one_task_have_welchs_interval():
     draw = np.random.default_rng(3)
     real, mode = draw.normal(0.3, 0.02, 10), draw.normal(0.2, 0.05, 3)
-    found = arms_interval([arm(real)], [arm(mode)], by_variance=True)
+    found = arms_interval([arm(real)], [arm(mode)])
     welch = stats.ttest_ind(real, mode, equal_var=False).confidence_interval(0.95)
     assert (found.low, found.high) == pytest.approx((welch.low, welch.high), abs=1e-12)
 
@@ -196,18 +197,18 @@ def test_items_that_arms_share_add_nothing_to_their_difference():
     draw = np.random.default_rng(3)
     parts = [[draw.normal(0.3, 0.02, 5) for _ in range(4)] for _ in range(2)]
     plain, shared = (
-        arms_interval(*([arm(x, items) for x in side] for side in parts), by_variance=True)
+        arms_interval(*([arm(x, items) for x in side] for side in parts))
         for items in (0.0, 0.3)
     )
     assert (plain.low, plain.high) == pytest.approx((shared.low, shared.high), abs=1e-12)
     own = [[arm(x, items) for x in side] for side, items in zip(parts, (0.3, 0.0), strict=True)]
-    wide = arms_interval(*own, by_variance=True)
+    wide = arms_interval(*own)
     assert wide.high - wide.low > 2 * 1.96 * 0.3
 
 
 def test_arms_that_never_vary_have_a_point_interval():
     parts = [arm(np.full(3, value)) for value in (0.3, 0.1)]
-    found = arms_interval(parts[:1], parts[1:], by_variance=True)
+    found = arms_interval(parts[:1], parts[1:])
     assert (found.low, found.high) == pytest.approx((0.2, 0.2), abs=1e-12)
 
 

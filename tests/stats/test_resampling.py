@@ -12,6 +12,7 @@ import scipy.stats
 from crlbench.stats.derivatives import derivative, gen_blocks, sum_clusters
 from crlbench.stats.intervals import (
     Interval,
+    Replicates,
     item_weights,
     plain_mean,
     replicate,
@@ -21,6 +22,7 @@ from crlbench.stats.intervals import (
 )
 from crlbench.stats.measures import ItemTable
 from crlbench.stats.paired import paired
+from crlbench.stats.paired_error import differences, paired_error
 from crlbench.stats.resampling import (
     POSITIONS,
     Rows,
@@ -31,7 +33,6 @@ from crlbench.stats.resampling import (
     mean_rows,
     over_tasks,
     rescale,
-    shortfall_interval,
     stability_replicates,
     trimmed_rows,
     wider_interval,
@@ -176,6 +177,22 @@ def test_gen_adds_up_over_splits():
     np.testing.assert_allclose(gone[60], 0.75 * derivative(half[0], None))
 
 
+def test_a_member_that_neither_lost_nor_won_moves_gen_half_as_much():
+    """The slope of the positive part at its kink, as a difference of both sides has it."""
+    before, after = np.array([1.0, 1.0, 0.0, 0.0]), np.array([0.0, 1.0, 1.0, 0.0])
+    still = dict.fromkeys(("id", "hard", "format", "transfer/a"), (np.zeros(4), np.zeros(4)))
+
+    def minus_fgt(weights: np.ndarray) -> float:
+        return -max(0.0, float(weights @ (before - after)))
+
+    slope = gen_blocks(still, {"copy": (before, after)}, unchanged=0.5)[4]
+    even, step = np.full(4, 0.25), 1e-3
+    for direction in (np.array([1.0, 0.0, -1.0, 0.0]), np.array([3.0, -1.0, -1.0, -1.0])):
+        ends = [minus_fgt(even + sign * step * direction) for sign in (1, -1)]
+        assert slope @ direction == pytest.approx((ends[0] - ends[1]) / (2 * step))
+    assert not gen_blocks(still, {"copy": (before, after)})[4].any()
+
+
 def seeds_of(generator: np.random.Generator, n: int, heads: bool) -> np.ndarray:
     head = generator.normal(0.2, 0.02, n) if heads else np.full(n, 0.2)
     ends = head + generator.normal(0.3, 0.2, n)
@@ -223,7 +240,7 @@ def test_the_interval_of_stability_is_students_on_the_scale_of_what_is_missing()
         stability_replicates(f"t{k}", seeds_of(generator, 5, False).T, COUNT) for k in range(4)
     ]
     value = np.mean([part.location for part in parts])
-    found = shortfall_interval(parts)
+    found = axis_interval(parts)
     assert found.low < value < found.high < 1
     assert (1 - found.low) * (1 - found.high) == pytest.approx((1 - value) ** 2)
     variances = np.array([part.drawn.var() * 5 / 4 for part in parts]) / 16
@@ -233,12 +250,63 @@ def test_the_interval_of_stability_is_students_on_the_scale_of_what_is_missing()
     assert math.log((1 - found.low) / (1 - value)) == pytest.approx(wanted)
 
 
+def of_seeds(values: np.ndarray, items: float = 0.0) -> Replicates:
+    """A task of protocol CRL-2 whose replicates have just the variance of a bootstrapped mean;
+    ``items`` is the standard deviation that the items of all tasks bring together."""
+    drawn, shared = np.array([-1.0, 1.0] * 100), items * np.repeat([-1.0, 1.0], 100)
+    middle = values.mean()
+    by_seed = middle + drawn * values.std() / np.sqrt(len(values))
+    return Replicates(values, middle, by_seed + shared, by_seed, middle + shared, rule="variance")
+
+
+def test_the_interval_of_one_task_is_students():
+    values = np.random.default_rng(6).normal(0.3, 0.05, 5)
+    found = axis_interval([of_seeds(values)])
+    t = scipy.stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((t.low, t.high), abs=1e-12)
+    assert axis_interval([of_seeds(values[:3])]) is None
+
+
+def test_items_widen_an_interval_as_known_and_seeds_as_few():
+    draw = np.random.default_rng(6)
+    parts = [of_seeds(draw.normal(0.3, 1e-6, 3), 0.02) for _ in range(4)]
+    found = axis_interval(parts)
+    assert (found.high - found.low) / 2 == pytest.approx(1.959964 * 0.02, rel=1e-5)
+    seeds = [draw.normal(0.3, 0.05, 3) for _ in range(4)]
+    found = axis_interval([of_seeds(values) for values in seeds])
+    variances = np.array([values.var(ddof=1) / 3 for values in seeds]) / 16
+    df = variances.sum() ** 2 / (variances**2 / 2).sum()
+    wanted = scipy.stats.t.ppf(0.975, df) * math.sqrt(variances.sum())
+    assert (found.high - found.low) / 2 == pytest.approx(wanted)
+
+
+def test_a_difference_has_the_interval_of_its_standard_error():
+    """One task, seeds paired: Student's paired interval, and items that both share add nothing."""
+    draw = np.random.default_rng(7)
+    values = draw.normal(0.3, 0.05, (2, 6))
+    base, arm = (
+        dataclasses.replace(linear_replicates("t", row, {}, COUNT), rule="variance")
+        for row in values
+    )
+    found = paired([base], [arm], 0.05)
+    wanted = scipy.stats.ttest_rel(values[1], values[0])
+    for interval, level in ((found.interval, 0.95), (found.inner, 0.90)):
+        ends = wanted.confidence_interval(level)
+        assert interval.high - interval.low == pytest.approx(ends.high - ends.low, rel=0.05)
+        assert interval.level == level
+    (one,) = differences([base], [arm])
+    error, df = paired_error([one], [6])
+    assert df == pytest.approx(5.0)
+    half = scipy.stats.t.ppf(0.975, df) * error
+    assert found.interval.high - found.value == pytest.approx(half)
+
+
 def test_intervals_of_stability_stay_where_stabilities_are():
     generator = np.random.default_rng(4)
     wild = [stability_replicates("t", seeds_of(generator, 5, False).T, COUNT) for _ in range(2)]
     wild = [dataclasses.replace(p, drawn=10 * (p.drawn - p.location) + p.location) for p in wild]
-    assert shortfall_interval(wild[:1]).low == 0.0
-    effect = paired(wild[:1], wild[1:], 0.05, by_variance=True)
+    assert axis_interval(wild[:1]).low == 0.0
+    effect = paired(wild[:1], wild[1:], 0.05)
     assert (effect.interval.low, effect.interval.high) == (-1.0, 1.0)
 
 
@@ -246,7 +314,7 @@ def test_a_perfect_stability_has_no_width():
     columns = np.array([[0.5] * 5, [0.1] * 5, [0.4] * 5, [0.0] * 5, [0.0] * 5])
     part = stability_replicates("t", columns, COUNT)
     perfect = dataclasses.replace(part, location=1.0, drawn=np.ones(COUNT), seeds=np.ones(COUNT))
-    assert shortfall_interval([perfect]) == Interval(1.0, 1.0)
+    assert axis_interval([perfect]) == Interval(1.0, 1.0)
 
 
 def test_a_difference_of_stabilities_has_students_interval():
@@ -255,7 +323,7 @@ def test_a_difference_of_stabilities_has_students_interval():
         [stability_replicates(f"t{k}", seeds_of(generator, 6, False).T, COUNT) for k in range(3)]
         for _ in range(2)
     )
-    found = paired(base, arm, 0.05, by_variance=True)
+    found = paired(base, arm, 0.05)
     variances = np.array([(a.drawn - b.drawn).var() for a, b in zip(arm, base, strict=True)])
     variances *= 6 / 5 / 9
     df = math.floor(variances.sum() ** 2 / (variances**2 / 5).sum())
