@@ -227,9 +227,9 @@ def _first_and_its_leads(stored: Stored) -> str:
     if not first.worse:
         at_once = f"no lead of more than {MARGIN} is shown"
     said = (
-        f"`{first.model.partition('/')[0]}` is highest. Each pair taken alone, it is ahead of "
-        f"{ahead} of the {others} others; {staying} of these leads stay at a false-discovery "
-        f"rate of 5 %. With all pairs tested at once, {at_once}."
+        f"`{first.model.partition('/')[0]}` is highest. With all pairs tested at once, {at_once}. "
+        f"By any amount, each pair taken alone, it is ahead of {ahead} of the {others} others; "
+        f"{staying} of these leads stay at a false-discovery rate of 5 %."
     )
     without = unranked(stored)
     if not without:
@@ -251,8 +251,9 @@ def answer(stored: Stored) -> str:
     return (
         f"**Who learns fastest on `mini`?** {fastest(stored)}{allowed}\n\n"
         f"**What is learned?** {new} of it comes from problems that the start model answers "
-        f"wrongly when decoded greedily. Λ is {real} with the task's rewards, and {mode} when the "
-        "model is paid for its own likeliest answers."
+        "wrongly when decoded greedily. Λ, the share of the possible improvement, is "
+        f"{real} with the task's rewards, and {mode} when the model is paid for its own likeliest "
+        "answers (means over first checkpoints)."
     )
 
 

@@ -143,8 +143,8 @@ def _tie(designs: AxisDesigns, first: str, what: str, margin: str) -> str:
     count = sum(pair.stays for pair in ahead)
     stay = f"; {count} of these stay at a false-discovery rate of {rate}" if rate else ""
     return (
-        f"Each pair taken alone, it is ahead of {len(ahead)} of the {len(mine)} others: {behind}"
-        f"{stay}. {at_once}"
+        f"{at_once} By any amount, each pair taken alone, it is ahead of {len(ahead)} of the "
+        f"{len(mine)} others: {behind}{stay}."
     )
 
 
@@ -168,7 +168,7 @@ def of_designs(designs: AxisDesigns) -> str:
     else:
         said = (
             "Verdicts and 95 % intervals are about designs, so they allow for other pretrainings: "
-            f"each is over {several} checkpoints."
+            f"every ranked design has {several} checkpoints."
         )
     aside = [row.display_name for row in designs.rows if designs.is_aside(row)]
     if aside:

@@ -315,7 +315,7 @@ def test_architectures_are_compared_over_their_checkpoints(
     site: Site, files: dict[str, bytes]
 ) -> None:
     text = text_of(files, "architectures.html")
-    assert "so they allow for other pretrainings: each is over 3 checkpoints." in text
+    assert "so they allow for other pretrainings: every ranked design has 3 checkpoints." in text
     assert "One pretrained checkpoint each" not in text and "not run yet" in text
     (page,) = whole(architectures.pages(site))
     (exhibit,) = page.data["exhibits"]

@@ -52,7 +52,7 @@ def test_a_design_says_which_checkpoint_its_scores_are_of(tmp_path: Path):
     over, scores = first["lines"][:2]
     assert over == (
         "Verdicts and 95 % intervals are about designs, so they allow for other pretrainings: "
-        "each is over 3 checkpoints."
+        "every ranked design has 3 checkpoints."
     )
     assert scores.startswith("Checkpoint i0o0 on 4 tasks, 5 seeds: sampled")
 
@@ -172,4 +172,4 @@ def test_a_verdict_on_one_corpus_order_is_about_no_design():
     assert "corpus order 0" in said and "not about designs" in said
     alike = board_of_designs(INDEPENDENT, 2).board.rankings["ppo"]["efficiency"].designs
     said = design_standings.of_designs(alike)
-    assert "are about designs" in said and "each is over 3 checkpoints" in said
+    assert "are about designs" in said and "every ranked design has 3 checkpoints" in said
