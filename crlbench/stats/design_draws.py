@@ -59,11 +59,13 @@ def draw_design(design: Runs, count: int = REPLICATES, seed: int = ROOT_SEED) ->
     return replicates + design.items - design.items.mean()
 
 
-def seed_variances(design: Runs, count: int = REPLICATES, seed: int = ROOT_SEED) -> list[float]:
-    """Per task the variance of the replicates of the first checkpoint's location over seeds."""
+def draw_seeds(
+    design: Runs, count: int = REPLICATES, seed: int = ROOT_SEED
+) -> list[np.ndarray]:
+    """Per task (count,) replicates of the first checkpoint's location, seeds alone drawn."""
     n = design.seeds.shape[2]
     return [
-        float(np.var(design.location.resampled(values, times_drawn(task, n, count, seed))))
+        design.location.resampled(values, times_drawn(task, n, count, seed))
         for task, values in zip(design.tasks, design.seeds[0], strict=True)
     ]
 

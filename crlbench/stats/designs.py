@@ -37,7 +37,7 @@ import numpy as np
 
 from crlbench.errors import ValidationError
 from crlbench.stats.checkpoints import Layout, MeanVariance, independent_variance, read_layout
-from crlbench.stats.design_draws import draw_design, seed_variances
+from crlbench.stats.design_draws import draw_design, draw_seeds
 from crlbench.stats.design_pool import Pool, check_board, check_names, make_pool
 from crlbench.stats.design_widths import add, either_half_width, student_half_width, wider_ends
 from crlbench.stats.intervals import (
@@ -45,9 +45,10 @@ from crlbench.stats.intervals import (
     REPLICATES,
     ROOT_SEED,
     Interval,
-    expanded,
-    half_width,
     least_seeds,
+    satterthwaite,
+    seed_shares,
+    student_around,
 )
 from crlbench.stats.resampling import MIN_TASKS, Rows, trimmed_rows
 from crlbench.stats.task_sample import interval_over_tasks, refusal
@@ -353,9 +354,10 @@ def _of_one_checkpoint(design: Design, count: int, seed: int, level: float) -> D
         reason = f"{design.name}: {n} seeds of a task; an interval needs {least_seeds(tasks)}"
         return _refuse(_Sides(design), reason)
     replicates, sizes = draw_design(design, count, seed), [n] * tasks
-    interval = expanded(replicates, sizes, level)
-    half = half_width(seed_variances(design, count, seed), sizes, level)
-    students = Interval(design.value - half, design.value + half, level)
+    shares = seed_shares(draw_seeds(design, count, seed), sizes, tasks)
+    items = 0.0 if design.items is None else float(np.var(design.items))
+    variance, df = satterthwaite(shares, sizes, items)
+    interval = student_around(design.value, variance, df, level)
     wide = interval_over_tasks(
         design.task_means, replicates, sizes, count=count, seed=seed, level=level
     )
@@ -364,11 +366,11 @@ def _of_one_checkpoint(design: Design, count: int, seed: int, level: float) -> D
         about=design.layout.about,
         is_about_designs=False,
         checkpoints=1,
-        error=None,
-        df=None,
-        interval=interval.union(students),
+        error=math.sqrt(variance),
+        df=df,
+        interval=interval,
         reason=None,
-        wider=wide.interval,
+        wider=None if wide.interval is None else wide.interval.union(interval),
         wider_reason=wide.reason,
     )
 
