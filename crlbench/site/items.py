@@ -56,6 +56,7 @@ def content(entry: Entry) -> dict[str, Any]:
     return {
         "replicates": evidence.count,
         "level": LEVEL,
+        "rule": evidence.interval,
         "tasks": [_task(runs, evidence.seed) for runs in evidence.tasks.values()],
     }
 

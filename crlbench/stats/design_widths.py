@@ -12,14 +12,13 @@ import numpy as np
 from scipy.special import stdtrit
 
 from crlbench.stats.checkpoints import MeanVariance, independent_variance
+from crlbench.stats.intervals import MOST_DF
 from crlbench.stats.task_sample import skewness, stretch, task_level
 
 ORDER_TAIL = 1.4
 """How much of the tail the part of a union leaves out that is about orders: the union covers more
 often than this part alone. Simulated, with orders that do nothing to all designs up to orders that
 do most."""
-MOST_DF = 1e6
-"""Degrees of freedom above this are as good as infinite."""
 
 
 def add(parts: Sequence[MeanVariance]) -> MeanVariance:

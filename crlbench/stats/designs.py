@@ -22,8 +22,8 @@ reach from the worst to the best of them at most. So the replicates are moved un
 the standard error.
 
 With one checkpoint the intervals are of this checkpoint alone, over seeds and items, and say so.
-There the bootstrap is in union with Student's t over the seeds. With one order or one
-initialisation they are about the design on it, and say so too.
+They are Student's, with items as known. With one order or one initialisation they are about the
+design on it, and say so too.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ class Design:
     location: Rows = trimmed_rows
     """Over the seeds of a checkpoint and task."""
     items: np.ndarray | None = None
-    """(B,) what the mean of the design would be under each draw of items; None: not drawn."""
+    """(B,) what the mean of the design would be under each draw of items; None: not drawn. The
+    noise of single answers is in it and in the seeds, and counts twice."""
 
     def __post_init__(self) -> None:
         shape = (len(self.labels), len(self.tasks))
@@ -119,7 +120,7 @@ class DesignEstimate:
     checkpoints: int
     """R (the smaller number, of a difference)."""
     error: float | None
-    """Standard error on these tasks; None where there is no interval of a design."""
+    """Standard error on these tasks; None where there is no interval."""
     df: float | None
     """Degrees of freedom of the error."""
     interval: Interval | None

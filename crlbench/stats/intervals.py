@@ -29,7 +29,7 @@ from crlbench.stats.sorting import order_statistics
 REPLICATES = 10_000
 LEVEL = 0.95
 MOST_DF = 1e6
-"""Degrees of freedom where nothing varies with the seeds: as good as known."""
+"""Degrees of freedom from which on a variance is as good as known."""
 ROOT_SEED = derive(0, "report", "bootstrap")
 """Seed of all resampling in reports; stored with every summary."""
 
@@ -220,7 +220,7 @@ def seed_shares(rows: Sequence[np.ndarray], seeds: Sequence[int], tasks: int) ->
     The bootstrap variance of n seeds is (n - 1) / n of it.
 
     Args:
-        rows: (R,) replicates of each part, seeds alone resampled.
+        rows: (R,) replicates of each part, seeds alone resampled; the parts share no seeds.
         seeds: of each part.
     """
     return [
@@ -324,6 +324,15 @@ class Replicates:
         return len(self.values) if self.worth is None else self.worth
 
 
+def common_rule(parts: Sequence[Replicates]) -> IntervalRule:
+    """The rule of parts that one interval is made of; there is one, because they are of one
+    protocol."""
+    rules = {part.rule for part in parts}
+    if len(rules) > 1:
+        raise ValueError(f"replicates with several interval rules: {', '.join(sorted(rules))}")
+    return rules.pop()
+
+
 def replicate(
     stratum: Stratum,
     location: Location = trimmed_mean,
@@ -363,7 +372,7 @@ def arms_interval(arm: Sequence[Replicates], other: Sequence[Replicates]) -> Int
     """Interval of the mean over tasks of an arm minus another, which has the same tasks and items
     and seeds of its own.
 
-    By the rule of their replicates: Student's corrects the spread of each arm for its own number of
+    By the rule of the replicates: Student's corrects the spread of each arm for its own number of
     seeds, and items add what their choice moves, without the noise of answers. The expanded
     percentile interval takes the smaller number of seeds for both arms.
     """
@@ -373,7 +382,7 @@ def arms_interval(arm: Sequence[Replicates], other: Sequence[Replicates]) -> Int
         mean_of_rows([getattr(one, name) - getattr(two, name) for one, two in pairs])
         for name in ("drawn", "seeds", "items")
     )
-    if arm[0].rule == "percentile":
+    if common_rule([*arm, *other]) != "variance":
         sizes = [min(len(one.values), len(two.values)) for one, two in pairs]
         return expanded(noise_once(value, drawn, by_seed, by_item), sizes)
     _, _, items = variance_parts(drawn, by_seed, by_item)

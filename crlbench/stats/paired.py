@@ -19,6 +19,7 @@ from crlbench.stats.intervals import (
     MIN_SEEDS,
     Interval,
     Replicates,
+    common_rule,
     enough_seeds,
     expanded_at,
     half_width,
@@ -99,7 +100,7 @@ def paired_with_replicates(
     total, seeds, items = variance_parts(drawn, by_seed, by_item)
     whole = shrunk(value, drawn, total, seeds + items)
     outer = inner = None
-    rule = pairs[0][0].rule if enough_seeds(sizes) else None
+    rule = common_rule([*base, *arm]) if enough_seeds(sizes) else None
     if rule == "shares":
         variances = [float(np.var(part.drawn)) for part in apart]
         worth = [min(b.size, a.size) for b, a in pairs]

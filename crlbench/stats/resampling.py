@@ -27,6 +27,7 @@ from crlbench.stats.intervals import (
     TRIM,
     Interval,
     Replicates,
+    common_rule,
     drawn_items,
     enough_seeds,
     expanded,
@@ -287,23 +288,22 @@ def axis_interval(parts: Sequence[Replicates], level: float = LEVEL) -> Interval
     if not enough_seeds(sizes):
         return None
     value = float(np.mean([part.location for part in parts]))
-    if parts[0].rule == "variance":
+    rule = common_rule(parts)
+    if rule == "variance":
         return student_around(value, *mean_variance(parts), level)
-    if parts[0].rule == "shares" and value < 1:
+    if rule == "shares" and value < 1:
         return _shortfall_interval(parts, value, level)
     return expanded(over_tasks(parts), sizes, level)
 
 
 def mean_variance(parts: Sequence[Replicates]) -> tuple[float, float]:
-    """Variance of the mean over tasks and its degrees of freedom.
+    """Variance of the mean over tasks, which share no seeds, and its degrees of freedom.
 
     Items add what their choice moves, without the noise of answers, and count as known.
     """
     sizes = [len(part.values) for part in parts]
     shares = seed_shares([part.seeds for part in parts], sizes, len(parts))
-    items = 0.0
-    if not all(part.drawn is part.seeds for part in parts):
-        _, _, items = variance_parts(*spread(parts))
+    _, _, items = variance_parts(*spread(parts))
     return satterthwaite(shares, sizes, items)
 
 
@@ -326,7 +326,7 @@ def wider_interval(
     seed: int = ROOT_SEED,
     level: float = LEVEL,
 ) -> Interval | None:
-    """Interval over tasks: what similar tasks that were not run would show.
+    """Interval over tasks of protocol CRL-1: what similar tasks that were not run would show.
 
     Never narrower than :func:`axis_interval`, and inside the bounds of the number; None for fewer
     than four tasks.

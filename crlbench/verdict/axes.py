@@ -26,6 +26,7 @@ from crlbench.stats.intervals import (
     REPLICATES,
     ROOT_SEED,
     Interval,
+    IntervalRule,
     Replicates,
     least_seeds,
 )
@@ -165,6 +166,7 @@ class Evidence:
         count: int = REPLICATES,
         seed: int = ROOT_SEED,
         weights: tuple[float, ...] = WEIGHTS,
+        interval: IntervalRule = "percentile",
     ) -> None:
         self.tasks = dict(tasks)
         self.prefix = dict(prefix)
@@ -172,6 +174,8 @@ class Evidence:
         self.count, self.seed = count, seed
         self.weights = weights
         """Of the parts of Gen, by the protocol of the runs."""
+        self.interval = interval
+        """Of Λ and Gen, by the protocol of the runs."""
         self.kept: Mapping[tuple[Axis, str, int], Replicates] = {}
         """Replicates that are known already, by axis, task and number of seeds."""
         self.transfers: TransferCells | None = None
@@ -220,8 +224,13 @@ class Evidence:
         if runs.table is None:
             return None
         draws, by_weight = (self.count, self.seed), self.lam_by_weight(task)
-        part = efficiency_replicates(task, runs.table, runs.lam, trimmed_rows, *draws, by_weight)
-        return dataclasses.replace(part, rule=runs.interval)
+        return self.ruled(
+            efficiency_replicates(task, runs.table, runs.lam, trimmed_rows, *draws, by_weight)
+        )
+
+    def ruled(self, part: Replicates) -> Replicates:
+        """Replicates of Λ or Gen with the interval of the protocol."""
+        return dataclasses.replace(part, rule=self.interval)
 
 
 @lru_cache(maxsize=16)
@@ -246,8 +255,9 @@ def _replicates(evidence: Evidence, axis: Axis, task: str, n: int) -> Replicates
         elif n == len(runs.measures):
             by_weight = evidence.lam_by_weight(task)
         lam = runs.ranked_lam[seeds]
-        part = efficiency_replicates(task, table, lam, trimmed_rows, *draws, by_weight)
-        return dataclasses.replace(part, rule=runs.interval)
+        return evidence.ruled(
+            efficiency_replicates(task, table, lam, trimmed_rows, *draws, by_weight)
+        )
     if axis == "stability":
         if runs.stability is None or len(runs.stability[seeds]) < MIN_SEEDS:
             return None
@@ -260,8 +270,7 @@ def _replicates(evidence: Evidence, axis: Axis, task: str, n: int) -> Replicates
     if runs.blocks is None:
         return None
     blocks = {size: rows[seeds] for size, rows in runs.blocks.items()}
-    part = linear_replicates(task, runs.gen[seeds], blocks, *draws)
-    return dataclasses.replace(part, rule=runs.interval)
+    return evidence.ruled(linear_replicates(task, runs.gen[seeds], blocks, *draws))
 
 
 def drop_replicates() -> None:
@@ -319,7 +328,8 @@ def stability_score(evidence: Evidence, model: ModelStability) -> AxisScore:
 
 
 def stability(evidence: Evidence, board: Sequence[str]) -> ModelStability:
-    """Axis 2 of one entry. The gate is the mean of F - H with its interval over seeds."""
+    """Axis 2 of one entry. The gate is the mean of F - H with its interval over seeds, the expanded
+    percentile under every protocol."""
     by_task = {}
     for task, runs in evidence.tasks.items():
         if runs.stability is not None:

@@ -59,7 +59,7 @@ class _Once(Evidence):
     """Evidence that resamples each task once: an entry stands in many pairs."""
 
     def __init__(self, source: Evidence) -> None:
-        draws = (source.count, source.seed, source.weights)
+        draws = (source.count, source.seed, source.weights, source.interval)
         super().__init__(source.tasks, source.prefix, *draws)
         self._known: dict[tuple[Axis, str, int | None], Replicates | None] = {}
 

@@ -317,7 +317,8 @@ def gather(
         for task, task_runs in census.runs.items()
     }
     prefix = {task: census.prefix(task) for task in tasks}
-    return Evidence(tasks, prefix, count, seed, rules_of(runs[0].record).weights)
+    rules = rules_of(runs[0].record)
+    return Evidence(tasks, prefix, count, seed, rules.weights, rules.interval)
 
 
 def _whole(evidence: Evidence) -> dict[str, Replicates]:

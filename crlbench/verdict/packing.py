@@ -22,7 +22,7 @@ from crlbench.stats.generalization import (
     RunGeneralization,
     Templates,
 )
-from crlbench.stats.intervals import Interval, Replicates
+from crlbench.stats.intervals import Interval, IntervalRule, Replicates
 from crlbench.stats.measures import Curve, Honesty, ItemTable, SplitMeasure
 from crlbench.stats.novelty import Novelty
 from crlbench.stats.pass_at_k import PassAtK
@@ -53,7 +53,7 @@ from crlbench.verdict.task_summary import SeedSummary, SplitSummary, TaskSummary
 
 SEEDS: tuple[Axis | Literal["parts"], ...] = (*AXES, "parts")
 """What of all runs of a task is kept as columns."""
-FIELDS = dict.fromkeys(("prefix", "count", "seed", "weights"), "draws")
+FIELDS = dict.fromkeys(("prefix", "count", "seed", "weights", "interval"), "draws")
 """Fields of evidence by the names under which they lie, where these differ."""
 CLASSES: tuple[type, ...] = (
     *(Entry, Control, Estimate, AxisScore, Generalization),
@@ -78,6 +78,7 @@ EVIDENCE = {
     "count": int,
     "seed": int,
     "weights": tuple[float, ...],
+    "interval": IntervalRule,
     "columns": dict[tuple[str, str], np.ndarray] | None,
     "transfers": dict[tuple[str, str], tuple[np.ndarray, np.ndarray]] | None,
 }
@@ -144,7 +145,7 @@ class Packer:
             "transfers": self._by_tuple(evidence.transfers),
             "draws": [
                 self.pack_alone(evidence.prefix),
-                *(evidence.count, evidence.seed, list(evidence.weights)),
+                *(evidence.count, evidence.seed, list(evidence.weights), evidence.interval),
             ],
         }
 
@@ -333,9 +334,9 @@ class Unpacker:
 
     def _fields(self, name: str, packed: Any) -> Mapping[str, Any]:
         if name == "draws":
-            prefix, count, seed, weights = packed
-            numbers = {"count": count, "seed": seed, "weights": tuple(weights)}
-            return {"prefix": self.unpack_alone(prefix)} | numbers
+            prefix, count, seed, weights, interval = packed
+            found = {"count": count, "seed": seed, "weights": tuple(weights), "interval": interval}
+            return {"prefix": self.unpack_alone(prefix)} | found
         if name == "tasks":
             return {name: self.unpack_alone(packed)}
         pairs = {tuple(key): part for key, part in packed or ()}

@@ -31,7 +31,8 @@ class Rules:
     interval: IntervalRule
     """Of Λ and Gen."""
     unchanged: float
-    """As of :func:`crlbench.stats.derivatives.gen_blocks`."""
+    """How a member of the retain panel that neither lost nor won moves Gen, see
+    :func:`crlbench.stats.derivatives.gen_blocks`."""
 
     @property
     def arms(self) -> tuple[Arm, ...]:

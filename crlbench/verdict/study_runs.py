@@ -150,7 +150,7 @@ def rules_of_study(root: Path, runs: Sequence[Run]) -> Rules:
     """The protocol that the runs of a study are judged by.
 
     Raises:
-        ValidationError: some are and some are not: a study is of one protocol.
+        ValidationError: they are of several; a study is of one.
     """
     protocols = {rules.name: rules for rules in (rules_of(run.record) for run in runs)}
     if len(protocols) > 1:

@@ -21,7 +21,6 @@ from crlbench.stats.generalization import (
     run_generalization,
     templates_of_runs,
 )
-from crlbench.stats.intervals import IntervalRule
 from crlbench.stats.measures import ID, RETAIN, TRANSFER, Constants, Curve, ItemTable, fallen, unit
 from crlbench.stats.novelty import Novelty
 from crlbench.stats.pass_at_k import PassAtK
@@ -82,8 +81,6 @@ class TaskRuns:
     """pass@k; empty where the conditions ask for no draws."""
     ranks_new: bool
     """Whether Λ_new ranks, and not Λ."""
-    interval: IntervalRule
-    """Of Λ and Gen."""
     stress: tuple[RunStability, ...] | None
     """The stress arm, where Stab rests on it; None without its three runs."""
     stressed: bool
@@ -163,7 +160,6 @@ def read_task(
         new_items=found.chosen if ranked and found is not None else None,
         passes=passes_of(runs, constants),
         ranks_new=rules.ranks_new,
-        interval=rules.interval,
         stress=_stress(task, stress) if stability and rules.stressed else None,
         stressed=rules.stressed,
         charged=find_charged(items),

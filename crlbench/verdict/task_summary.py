@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -99,11 +99,12 @@ def task_replicates(evidence: Evidence, task: str) -> TaskReplicates:
     if runs.table is None:
         return TaskReplicates(None, None, None)
     by_weight = evidence.lam_by_weight(task)
-    lam = efficiency_replicates(task, runs.table, runs.lam, mean_rows, *draws, by_weight)
-    lam = replace(lam, rule=runs.interval)
+    lam = evidence.ruled(
+        efficiency_replicates(task, runs.table, runs.lam, mean_rows, *draws, by_weight)
+    )
     if runs.table.final is None:
         return TaskReplicates(lam, None, None)
-    gain_u = replace(gain_replicates(task, runs.table, *draws), rule=runs.interval)
+    gain_u = evidence.ruled(gain_replicates(task, runs.table, *draws))
     return TaskReplicates(lam, rescale(gain_u, runs.table.scale), gain_u)
 
 

@@ -8,14 +8,13 @@ cells of several models, which answer the same items, may be averaged.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from crlbench.stats.derivatives import derivative
-from crlbench.stats.intervals import Replicates
+from crlbench.stats.intervals import Replicates, common_rule, mean_of_rows, student_around
 from crlbench.stats.measures import ID, TRANSFER, Constants, fallen
-from crlbench.stats.resampling import axis_interval, items_moved, linear_replicates
+from crlbench.stats.resampling import axis_interval, items_moved, linear_replicates, mean_variance
 from crlbench.verdict.axes import Estimate, TransferCells
 from crlbench.verdict.entry import Entry
 from crlbench.verdict.run_measures import SplitItems
@@ -30,8 +29,7 @@ def transfer_replicates(entry: Entry) -> Transfers:
     evidence = entry.evidence
     cells = transfer_cells(entry) if evidence.transfers is None else evidence.transfers
     found = _replicates(cells, evidence.count, evidence.seed)
-    rules = {task: runs.interval for task, runs in evidence.tasks.items()}
-    return {cell: replace(part, rule=rules[cell[0]]) for cell, part in found.items()}
+    return {cell: evidence.ruled(part) for cell, part in found.items()}
 
 
 def transfer_cells(entry: Entry) -> TransferCells:
@@ -92,4 +90,17 @@ def mean_transfer(
     if len(replicates) < len(parts):
         return Estimate(None, None, 0)
     value = float(np.mean([part.location for part in replicates]))
-    return Estimate(value, axis_interval(replicates), min(len(part.values) for part in replicates))
+    sizes = [len(part.values) for part in replicates]
+    interval = axis_interval(replicates)
+    if interval is not None and common_rule(replicates) == "variance":
+        interval = student_around(value, *mean_variance([_mean_over_models(replicates)]))
+    return Estimate(value, interval, min(sizes))
+
+
+def _mean_over_models(parts: Sequence[Replicates]) -> Replicates:
+    """Several models on one task as one: they share the seeds, of which the fewest count."""
+    n = min(len(part.values) for part in parts)
+    values = mean_of_rows([part.values[:n] for part in parts])
+    kinds = [[getattr(part, name) for part in parts] for name in ("drawn", "seeds", "items")]
+    location = float(np.mean([part.location for part in parts]))
+    return Replicates(values, location, *map(mean_of_rows, kinds))

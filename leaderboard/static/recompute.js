@@ -6,6 +6,8 @@
   const TOLERANCE = 1e-6;
   const PAUSE_AFTER_MS = 40;
   const TWO_32 = 4294967296;
+  const MOST_DF = 1e6;
+  const MOST_TERMS = 10000;
 
   // PCG64, XSL RR 128/64, as numpy has it; its multiplier in 16-bit parts, the lowest first.
   const MULTIPLIER = [0xf645, 0x9fcc, 0xdf64, 0x4385, 0x5da4, 0x1fc6, 0xed05, 0x2360];
@@ -220,16 +222,35 @@
     return whole;
   }
 
+  /** Variance of the mean over tasks as drawn, of seeds with the noise of answers, and of items. */
+  function varianceParts(parts) {
+    const [total, seeds, both] = ["drawn", "seeds", "items"].map((name) => variance(overTasks(parts, name)));
+    const noise = Math.max(0, total - seeds - both);
+    return { total, seeds, items: Math.max(0, both - noise) };
+  }
+
   /** Replicates moved towards the value until the noise of single completions counts once. */
   function noiseOnce(value, parts) {
     const whole = overTasks(parts, "drawn");
-    const total = variance(whole);
+    const { total, seeds, items } = varianceParts(parts);
     if (!(total > 0)) return whole;
-    const seeds = variance(overTasks(parts, "seeds"));
-    const items = variance(overTasks(parts, "items"));
-    const noise = Math.max(0, total - seeds - items);
-    const scale = Math.sqrt(Math.min(1, (seeds + Math.max(0, items - noise)) / total));
+    const scale = Math.sqrt(Math.min(1, (seeds + items) / total));
     return whole.map((replicate) => value + scale * (replicate - value));
+  }
+
+  /** Student's interval, from the variances of seeds and items (Welch and Satterthwaite). */
+  function students(value, parts, level) {
+    const { items } = varianceParts(parts);
+    let total = items;
+    let wobble = 0;
+    for (const part of parts) {
+      const share = (variance(part.seeds) * part.n) / (part.n - 1) / parts.length ** 2;
+      total += share;
+      wobble += share ** 2 / (part.n - 1);
+    }
+    const df = wobble > 0 ? Math.min(MOST_DF, total ** 2 / wobble) : MOST_DF;
+    const half = studentQuantile(0.5 + level / 2, df) * Math.sqrt(total);
+    return [value - half, value + half];
   }
 
   /** The expanded percentile interval (Hesterberg 2015). */
@@ -270,21 +291,44 @@
     return 0.5 * (low + high);
   }
 
-  /** Abramowitz & Stegun 26.7.3-4. */
+  /** Of t >= 0, for whole and broken degrees of freedom (Abramowitz & Stegun 26.7.1). */
   function studentCdf(t, df) {
-    const theta = Math.atan(t / Math.sqrt(df));
-    const cosine = Math.cos(theta);
-    const odd = df % 2 === 1;
-    let term = odd ? cosine : 1;
-    let total = 0;
-    for (let k = odd ? 1 : 0; k < df - 1; k += 2) {
-      total += term;
-      term *= (cosine * cosine * (k + 1)) / (k + 2);
+    return 1 - 0.5 * incompleteBeta(df / (df + t * t), t * t / (df + t * t), df / 2, 0.5);
+  }
+
+  /** The regularised incomplete beta function at x, with y = 1 - x (DLMF 8.17.22). */
+  function incompleteBeta(x, y, a, b) {
+    if (x > (a + 1) / (a + b + 2)) return 1 - incompleteBeta(y, x, b, a);
+    const size = logGamma(a + b) - logGamma(a) - logGamma(b) + a * Math.log(x) + b * Math.log(y);
+    return Math.exp(size) / a / continuedFraction(x, a, b);
+  }
+
+  /** 1 + d1 / (1 + d2 / (1 + ...)), by the method of Lentz. */
+  function continuedFraction(x, a, b) {
+    let value = 1;
+    let above = 1;
+    let below = 0;
+    for (let j = 1; j < MOST_TERMS; j++) {
+      const m = j >> 1;
+      const d = j % 2
+        ? (-(a + m) * (a + b + m) * x) / ((a + 2 * m) * (a + 2 * m + 1))
+        : (m * (b - m) * x) / ((a + 2 * m - 1) * (a + 2 * m));
+      below = 1 / (1 + d * below);
+      above = 1 + d / above;
+      value *= above * below;
+      if (Math.abs(above * below - 1) < 1e-15) break;
     }
-    const central = odd
-      ? (2 / Math.PI) * (theta + Math.sin(theta) * total)
-      : Math.sin(theta) * total;
-    return 0.5 + 0.5 * central;
+    return value;
+  }
+
+  /** Of x > 0, by Stirling's series above 10 and the recurrence below. */
+  function logGamma(x) {
+    let shift = 0;
+    let z = x;
+    for (; z < 10; z++) shift += Math.log(z);
+    const square = z * z;
+    const series = (1 / 12 - (1 / 360 - (1 / 1260 - (1 / 1680 - 1 / (1188 * square)) / square) / square) / square) / z;
+    return (z - 0.5) * Math.log(z) - z + 0.5 * Math.log(2 * Math.PI) + series - shift;
   }
 
   /** Λ of an entry and its interval; yields the share that is done. */
@@ -299,8 +343,10 @@
     const value = mean(parts.map((part) => part.location));
     const sizes = parts.map((part) => part.n);
     const enough = Math.min(...sizes) >= (sizes.length === 1 ? 5 : 3);
-    const interval = enough ? expanded(noiseOnce(value, parts), sizes, data.level) : null;
-    return { value, interval };
+    const interval = () => data.rule === "variance"
+      ? students(value, parts, data.level)
+      : expanded(noiseOnce(value, parts), sizes, data.level);
+    return { value, interval: enough ? interval() : null };
   }
 
   /** Runs a computation in turns with the page. */

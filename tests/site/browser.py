@@ -6,6 +6,7 @@ anything outside of the site.
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -243,3 +244,12 @@ def length(page: Any) -> int:
             .forEach(e => { e.style.contentVisibility = 'visible'; });
         document.documentElement.scrollHeight
     """))
+
+
+def recompute(page: Any, name: str) -> tuple[str, str, dict[str, Any]]:
+    """Press the button that computes Λ of an entry again; outcome, words and numbers."""
+    own = f".recompute[data-key='{name}']"
+    page.locator(own).get_by_role("button").press("Enter")
+    page.wait_for_selector(f"{own}[data-outcome]", timeout=60_000)
+    outcome, found = (page.locator(own).get_attribute(f"data-{n}") for n in ("outcome", "found"))
+    return outcome, page.locator(f"{own} output").inner_text(), json.loads(found or "{}")

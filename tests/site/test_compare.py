@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections.abc import Callable
@@ -25,7 +24,7 @@ from crlbench.site.source import Site, StoredBoard
 from crlbench.stats.intervals import Interval
 from crlbench.verdict.axes import AXES
 from crlbench.verdict.pairs import paired_axes
-from tests.site.browser import SHIFT, WAYS, Visitor, length, opened
+from tests.site.browser import SHIFT, WAYS, Visitor, length, opened, recompute
 from tests.support.chromium import barriers
 
 pytestmark = pytest.mark.browser
@@ -105,10 +104,10 @@ def test_entries_are_picked_by_keyboard_and_the_address_keeps_them(
 ):
     page = visit("compare.html")
     page.get_by_label("Entry A", exact=True).focus()
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("Tab")
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("ArrowDown")
+    page.keyboard.recompute("ArrowDown")
+    page.keyboard.recompute("Tab")
+    page.keyboard.recompute("ArrowDown")
+    page.keyboard.recompute("ArrowDown")
     compared(page)
     a, b = (page.get_by_label(f"Entry {letter}", exact=True).input_value() for letter in "AB")
     c = key(board, "tiny-llama", "grpo")
@@ -311,22 +310,13 @@ def test_figures_follow_the_theme_and_stand_as_tables_too(compare: Open, board: 
 # Recomputing ----------------------------------------------------------------------------------
 
 
-def press(page: Any, name: str) -> tuple[str, str, dict[str, Any]]:
-    """Recompute; outcome, words and numbers."""
-    own = f".recompute[data-key='{name}']"
-    page.locator(own).get_by_role("button").press("Enter")
-    page.wait_for_selector(f"{own}[data-outcome]", timeout=60_000)
-    outcome, found = (page.locator(own).get_attribute(f"data-{n}") for n in ("outcome", "found"))
-    return outcome, page.locator(f"{own} output").inner_text(), json.loads(found or "{}")
-
-
 def test_lambda_recomputed_in_the_browser_is_that_of_python(compare: Open, board: StoredBoard):
     entries = [e for e in board.board.entries if e.failed or e.recipe == "grpo"][:3]
     assert any(entry.failed for entry in entries)
     names = [f"{board.id}/{entry.name}" for entry in entries]
     page = compare(*names)
     for entry, name in zip(entries, names, strict=True):
-        outcome, text, found = press(page, name)
+        outcome, text, found = recompute(page, name)
         score = entry.axes["efficiency"]
         assert found["value"] == pytest.approx(score.value, abs=1e-12)
         published = [score.interval.low, score.interval.high]
@@ -339,12 +329,12 @@ def test_lambda_recomputed_in_the_browser_is_that_of_python(compare: Open, board
 def test_the_page_of_an_entry_has_the_button_too(visit: Visitor, board: StoredBoard):
     entry = board.board.entries[0]
     page = visit(entry_path(board.id, entry.model, entry.recipe))
-    assert press(page, keys(board)[0])[0] == "equal"
+    assert recompute(page, keys(board)[0])[0] == "equal"
 
 
 def test_a_preview_has_no_interval_to_recompute(compare: Open, board: StoredBoard):
     name = key(board, "tiny-neox")
-    outcome, text, found = press(compare(name, keys(board)[0]), name)
+    outcome, text, found = recompute(compare(name, keys(board)[0]), name)
     assert (outcome, found["interval"]) == ("equal", None)
 
 
@@ -376,7 +366,7 @@ def test_a_changed_answer_shows(changed: Any, board: StoredBoard):
         assert other != text
         path.write_text(other)
 
-    outcome, text, _ = press(changed(change), keys(board)[0])
+    outcome, text, _ = recompute(changed(change), keys(board)[0])
     assert outcome == "different" and "NOT equal: apart by" in text
 
 
@@ -384,12 +374,12 @@ def test_a_vector_that_is_cut_short_is_told(changed: Any, board: StoredBoard):
     def change(path: Path) -> None:
         path.write_text(re.sub('"curve":"....', '"curve":"', path.read_text(), count=1))
 
-    outcome, text, _ = press(changed(change), keys(board)[0])
+    outcome, text, _ = recompute(changed(change), keys(board)[0])
     assert outcome == "failed" and "cut short" in text
 
 
 def test_a_missing_file_is_told(changed: Any, board: StoredBoard):
-    outcome, text, _ = press(changed(Path.unlink), keys(board)[0])
+    outcome, text, _ = recompute(changed(Path.unlink), keys(board)[0])
     assert outcome == "failed" and "cannot be loaded" in text
 
 
@@ -403,4 +393,4 @@ def test_partial_credit_is_recomputed_too(
     def change(path: Path) -> None:
         path.write_bytes(next(c for name, c in made.items() if str(path).endswith(name)))
 
-    assert press(changed(change), keys(board)[0])[0] == "equal"
+    assert recompute(changed(change), keys(board)[0])[0] == "equal"

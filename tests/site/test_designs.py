@@ -32,7 +32,7 @@ from crlbench.site.source import Site
 from crlbench.site.standings import standings
 from crlbench.site.tables import tabulate_pairs
 from crlbench.verdict.axes import AXES
-from tests.site.browser import Visitor
+from tests.site.browser import Visitor, recompute
 from tests.site.simulated import submit, text_of
 from tests.support.chromium import ANY, barriers
 from tests.support.designs import INDEPENDENT, write_designs
@@ -442,6 +442,23 @@ def test_a_comparison_names_the_tasks_that_a_difference_leaves_out(
         f"{b.full_name} against {a.full_name}: without chains, where one of the two has no number."
     )
     visitor.close()
+
+
+@pytest.mark.browser
+def test_lambda_recomputed_in_the_browser_has_the_interval_of_the_protocol(
+    visit: Visitor, site: Site
+) -> None:
+    """Student's, of checkpoints with five seeds and with three."""
+    (stored,) = site.boards
+    seeds = set()
+    for entry in stored.entries("ppo")[:3]:
+        page = visit(entry_path(stored.id, entry.model, entry.recipe))
+        outcome, _, found = recompute(page, f"{stored.id}/{entry.name}")
+        assert outcome == "equal" and found["value"] == pytest.approx(entry.lam.value, abs=1e-12)
+        published = [entry.lam.interval.low, entry.lam.interval.high]
+        assert found["interval"] == pytest.approx(published, abs=1e-6)
+        seeds.add(entry.lam.n)
+    assert seeds == {3, 5}
 
 
 @pytest.mark.browser

@@ -280,10 +280,8 @@ def test_items_widen_an_interval_as_known_and_seeds_as_few():
     assert (found.high - found.low) / 2 == pytest.approx(wanted)
 
 
-def test_a_difference_has_the_interval_of_its_standard_error():
-    """One task, seeds paired: Student's paired interval, and items that both share add nothing."""
-    draw = np.random.default_rng(7)
-    values = draw.normal(0.3, 0.05, (2, 6))
+def test_a_difference_of_one_task_has_students_paired_interval():
+    values = np.random.default_rng(7).normal(0.3, 0.05, (2, 6))
     base, arm = (
         dataclasses.replace(linear_replicates("t", row, {}, COUNT), rule="variance")
         for row in values
@@ -294,11 +292,28 @@ def test_a_difference_has_the_interval_of_its_standard_error():
         ends = wanted.confidence_interval(level)
         assert interval.high - interval.low == pytest.approx(ends.high - ends.low, rel=0.05)
         assert interval.level == level
-    (one,) = differences([base], [arm])
-    error, df = paired_error([one], [6])
-    assert df == pytest.approx(5.0)
-    half = scipy.stats.t.ppf(0.975, df) * error
-    assert found.interval.high - found.value == pytest.approx(half)
+
+
+def test_items_of_one_side_widen_a_difference_and_shared_ones_do_not():
+    draw = np.random.default_rng(8)
+    seeds = draw.normal(0.3, 0.02, (2, 4, 5))
+    for items, adds in (((0.0, 0.0), 0.0), ((0.1, 0.1), 0.0), ((0.1, 0.0), 0.1)):
+        base, arm = (
+            [of_seeds(values, own) for values in side]
+            for side, own in zip(seeds, items, strict=True)
+        )
+        found, apart = paired(base, arm, 0.05), differences(base, arm)
+        error, df = paired_error(apart, [5] * 4)
+        own = math.sqrt(sum(np.var(part.seeds) * 5 / 4 for part in apart)) / 4
+        assert error == pytest.approx(math.hypot(own, adds))
+        half = scipy.stats.t.ppf(0.975, df) * error
+        assert found.interval.high - found.value == pytest.approx(half)
+
+
+def test_replicates_of_two_protocols_make_no_interval():
+    first = of_seeds(np.linspace(0.2, 0.4, 5))
+    with pytest.raises(ValueError, match="percentile, variance"):
+        paired([first], [dataclasses.replace(first, rule="percentile")], 0.05)
 
 
 def test_intervals_of_stability_stay_where_stabilities_are():

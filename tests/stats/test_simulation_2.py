@@ -115,14 +115,16 @@ DESIGNS = chosen(
     "3, mini 2/M=8/R=3/K=8",
 )
 PRESENT_HIGH = bounds(high=0.99)[1]
-"""Intervals at the spreads of mini version 2 are a little too wide: docs/designs.md."""
+"""Intervals of several checkpoints at the spreads of mini version 2 are a little too wide:
+docs/designs.md."""
 
 
 @pytest.mark.parametrize("row", DESIGNS, ids=names(DESIGNS))
 def test_intervals_of_designs_cover_without_bias(row: Row) -> None:
     columns = simulated(row)
     if not any(what in row.name for what in UNEQUAL):
-        high = PRESENT_HIGH if PRESENT in row.name else HIGH
+        several = PRESENT in row.name and "R=1" not in row.name
+        high = PRESENT_HIGH if several else HIGH
         assert all(LOW <= share <= high for share in covers(columns)), covers(columns)
     for name in (name for name in columns if name.startswith("error of")):
         error = columns[name].std() / np.sqrt(len(columns[name]))
@@ -167,6 +169,7 @@ AXES = chosen(
     "axes",
     *("Λ_new/two models/n=5/K=4", "Stab/two models/n=5/K=4", "Gen/two models/n=5/K=4"),
     "Taught/two arms of a model/n=5/K=4",
+    *("Λ_new/two models, mini 2/n=3/K=8", "Gen/two models, mini 2/n=3/K=8"),
 )
 AXIS_BOARDS = BOARDS if FULL else 40
 """Answered one item at a time, they are costly."""
@@ -183,6 +186,8 @@ def test_intervals_of_the_axes_that_changed_cover(row: Row) -> None:
         assert abs(values.mean() - truth) < 0.01 + 3 * values.std() / np.sqrt(AXIS_BOARDS)
     hits = (columns["low"] <= truth) & (truth <= columns["high"])
     assert hits.mean() >= (0.92 if FULL else 0.85)
+    if FULL and PRESENT in row.name:
+        assert hits.mean() <= 0.98
 
 
 @pytest.mark.slow

@@ -21,6 +21,8 @@ from crlbench.pages.board_table import placebo_sentence
 from crlbench.verdict.board import Board, Entry, summarise_board
 from crlbench.verdict.load import load_runs
 from crlbench.verdict.pairs import paired_axes
+from crlbench.verdict.task_summary import task_replicates
+from crlbench.verdict.transfers import transfer_replicates
 from tests.support.simulate import TASKS, Plan, replace_items, rewrite, write_board
 
 ITEMS, FLOOR, HARD_FLOOR = 256, 0.03, 0.01
@@ -207,6 +209,23 @@ def test_what_labels_taught_is_real_minus_mode_over_all_items(folder: Path, entr
     assert entry.mode.lam.value == pytest.approx(mode, rel=1e-12)
     assert entry.mode.net.value == pytest.approx(real - mode, rel=1e-12)
     assert entry.mode.net.interval is not None
+
+
+@pytest.mark.parametrize(("protocol", "rule"), [("CRL-1", "percentile"), ("CRL-2", "variance")])
+def test_every_interval_is_of_its_protocol(
+    tmp_path: Path, board: Board, protocol: str, rule: str
+) -> None:
+    if protocol == "CRL-1":
+        board = summarise_board(load_runs(write_board(tmp_path, Plan(placebo=3))), replicates=50)
+    (evidence, *_) = (entry.evidence for entry in board.entries if entry.arm == "real")
+    for task in evidence.tasks:
+        parts = [evidence.replicates(axis, task) for axis in ("efficiency", "generalization")]
+        parts += [evidence.whole_replicates(task), *vars(task_replicates(evidence, task)).values()]
+        assert {part.rule for part in parts} == {rule} and len(parts) == 6
+        stability = evidence.replicates("stability", task)
+        assert stability is None or stability.rule == "shares"
+    transfers = transfer_replicates(board.entries[0]).values()
+    assert {part.rule for part in transfers} == {rule}
 
 
 def test_a_placebo_that_lost_is_shown_and_not_subtracted(folder: Path, board: Board) -> None:

@@ -50,6 +50,15 @@ def test_the_mean_over_models_needs_all_of_them(board: Board):
     assert mean_transfer([tables[0], {}], "addition", "counting").value is None
 
 
+def test_models_that_share_their_seeds_say_no_more_than_one_of_them():
+    """Under protocol CRL-2 the mean over models has the spread that its seeds have."""
+    values = np.random.default_rng(2).normal(0.3, 0.05, 5)
+    part = replace(linear_replicates("addition", values, {}), rule="variance")
+    cell = mean_transfer([{("addition", "counting"): part}] * 8, "addition", "counting")
+    alone = axis_interval([part])
+    assert (cell.interval.low, cell.interval.high) == pytest.approx((alone.low, alone.high))
+
+
 def test_what_was_not_scored_is_left_out(tmp_path: Path):
     alone = replace(PLAN, tasks=("addition",), board=("addition",), seeds=2)
     board = summarise_board(load_runs(write_board(tmp_path, alone)))
