@@ -92,7 +92,8 @@ def test_a_board_with_fewer_designs_says_what_is_missing(stored: Stored) -> None
     first = whole.ranking("efficiency").ranking.anchors[0].partition("/")[0]
     assert text.startswith(f"**Who learns fastest on `mini`?** `{first}` is highest. ")
     assert "Verdicts are over several pretrainings of each design." in text
-    assert f"Λ is {number(fmean(entry.lam.value for entry in whole.first))} with" in text
+    real = number(fmean(entry.lam.value for entry in whole.first))
+    assert f"Λ, the share of the possible improvement, is {real} with" in text
     assert "3 of 8 designs are measured." in block("answer", stored)
 
 
