@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,22 +64,29 @@ def plans() -> dict[str, str]:
 def entries() -> dict[str, str]:
     """Of each stored entry, SHA-256 over the ids of its records as they are computed today."""
     return {
-        entry.relative_to(RESULTS).as_posix(): digest_of_ids(entry)
+        entry.relative_to(RESULTS).as_posix(): digest_of_ids(name_ids(entry))
         for entry in find_entries(RESULTS)
     }
 
 
-def digest_of_ids(entry: Path) -> str:
-    """Over the sorted names and computed ids of the records of an entry."""
-    lines = sorted(f"{name} {record.content_id()}" for name, record in records(entry))
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+def digest_of_ids(ids: Mapping[str, str]) -> str:
+    """Over the sorted names and ids of the records of an entry."""
+    return hashlib.sha256("\n".join(sorted(map(" ".join, ids.items()))).encode()).hexdigest()
 
 
-def records(entry: Path) -> Iterator[tuple[str, RunRecord]]:
-    """The records of an entry by their names in its archive."""
+def name_ids(entry: Path) -> dict[str, str]:
+    """The ids of an entry's records, as they are computed today, by name in its archive.
+
+    Raises:
+        AssertionError: a record states another one.
+    """
+    found = {}
     for name, content in unpack((entry / PACKED).read_bytes()).items():
         if name.endswith(f"/{RECORD_NAME}"):
-            yield name, RunRecord.model_validate_json(content)
+            record = RunRecord.model_validate_json(content)
+            found[name] = record.content_id()
+            assert record.record_id == found[name], f"{entry}: {name}"
+    return found
 
 
 def found() -> dict[str, Any]:
