@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -81,12 +81,17 @@ def name_ids(entry: Path) -> dict[str, str]:
         AssertionError: a record states another one.
     """
     found = {}
+    for name, record in records(entry):
+        found[name] = record.content_id()
+        assert record.record_id == found[name], f"{entry}: {name}"
+    return found
+
+
+def records(entry: Path) -> Iterator[tuple[str, RunRecord]]:
+    """The records of an entry by their names in its archive."""
     for name, content in unpack((entry / PACKED).read_bytes()).items():
         if name.endswith(f"/{RECORD_NAME}"):
-            record = RunRecord.model_validate_json(content)
-            found[name] = record.content_id()
-            assert record.record_id == found[name], f"{entry}: {name}"
-    return found
+            yield name, RunRecord.model_validate_json(content)
 
 
 def found() -> dict[str, Any]:
