@@ -294,9 +294,8 @@ shares      Student's, of shares in [0, 1] that are resampled over seeds (Stab)
 RULE_WORDS: dict[IntervalRule, str] = {
     "percentile": "expanded percentile",
     "variance": "Student's t of the variances of seeds and items",
-    "shares": "Student's t of shares",
 }
-"""For people."""
+"""Of Λ and Gen, for people."""
 
 
 @dataclass(frozen=True)
